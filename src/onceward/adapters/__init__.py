@@ -1,0 +1,1 @@
+"""One module a web framework, each with the same verbs."""

@@ -1,0 +1,1 @@
+"""What users write with: decorators, the context, triggers."""

@@ -1,0 +1,1 @@
+"""Values and decisions: pure code without I/O, clock or randomness."""

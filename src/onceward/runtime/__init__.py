@@ -1,0 +1,1 @@
+"""What carries runs to their end: the worker, the committer, leases, clocks."""

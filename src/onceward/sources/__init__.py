@@ -1,0 +1,1 @@
+"""Providers of events: pure functions that verify and normalise their requests."""

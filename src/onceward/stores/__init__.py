@@ -1,0 +1,1 @@
+"""Where events and runs are kept: SQL, and nothing that decides."""

@@ -1,0 +1,1 @@
+"""Tools for testing workflows, stores and sources; public, imported by nobody below."""

@@ -1,0 +1,1 @@
+"""Onceward: exactly one run of each event, carried to its end."""

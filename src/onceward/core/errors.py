@@ -285,11 +285,11 @@ class RunWasCancelled(OncewardError):
 # --- raised by users --------------------------------------------------------------------------
 
 
-class Permanent(Exception):  # noqa: N818 - a word users raise, read as "this is permanent"
+class Permanent(Exception):
     """Raise inside a step or workflow: this will never work, do not try again."""
 
 
-class RetryLater(Exception):  # noqa: N818 - as above
+class RetryLater(Exception):
     """Raise inside a step or workflow: try again, not before *delay*.
 
     Args:
@@ -301,7 +301,7 @@ class RetryLater(Exception):  # noqa: N818 - as above
         self.delay = delay
 
 
-class OutcomeUnknown(Exception):  # noqa: N818 - as above
+class OutcomeUnknown(Exception):
     """Raise inside a step: it cannot be told whether the effect happened."""
 
 

@@ -61,7 +61,9 @@ class PostgresAddress:
 
     def create_database(self, name: str, *, template: str = "template1") -> str:
         """Create a database and give its URL; *template* must have no connections."""
-        self._execute(f'CREATE DATABASE "{checked_name(name)}" TEMPLATE "{checked_name(template)}"')
+        # Copying files takes a checkpoint and half the time of copying through the log.
+        names = f'"{checked_name(name)}" TEMPLATE "{checked_name(template)}"'
+        self._execute(f"CREATE DATABASE {names} STRATEGY file_copy")
         return self.dsn(name)
 
     def drop_database(self, name: str) -> None:

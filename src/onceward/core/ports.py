@@ -1,0 +1,317 @@
+"""The seams: what a store must do, and where time and randomness come from.
+
+A store makes commits atomic and claims exclusive; it decides nothing. Everything is blocking
+and called from threads of the runtime (or inline in the simulation), so that both databases,
+the command line and frameworks without an event loop share one implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from onceward.core.model import (
+    AttemptRow,
+    AuditRow,
+    DeliveryRow,
+    EventRow,
+    Millis,
+    NewRun,
+    ProcessRow,
+    RunRow,
+    StepKey,
+    StepRow,
+    WorkflowRow,
+)
+from onceward.core.states import RunState
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now_ms(self) -> Millis:
+        """Give the store's time in Unix milliseconds."""
+        ...
+
+
+class Entropy(Protocol):
+    """Where randomness comes from."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """Give *count* random bytes."""
+        ...
+
+
+# --- what is committed ----------------------------------------------------------------------
+
+
+class Accept(msgspec.Struct):
+    """An event with the runs it starts: the unit of deduplication.
+
+    ``by_run`` and ``by_fence`` guard an emit or start made inside a run: it exists if and only
+    if the checkpoint of its step commits (I10).
+    """
+
+    event: EventRow
+    runs: list[NewRun]
+    deliveries: list[DeliveryRow] = msgspec.field(default_factory=list)
+    by_run: str | None = None
+    by_fence: int | None = None
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """What the store found: the winner's runs, whoever asked."""
+
+    is_duplicate: bool
+    is_clash: bool
+    runs: dict[str, str]  # workflow -> run id
+
+
+class RunMove(msgspec.Struct):
+    """The new mutable part of a run, written whole by whoever holds it.
+
+    ``due_at`` says when the run wants to be claimed again; None with a state that is not
+    terminal keeps it with its holder, with a terminal or held state takes it off the queue.
+    """
+
+    state: RunState
+    generation: int
+    attempt: int
+    failures: int
+    crashes: int
+    deadline_at: Millis | None
+    started_at: Millis | None
+    ended_at: Millis | None = None
+    output: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    problem_at: Millis | None = None
+    dismissed_at: Millis | None = None
+    warning: str | None = None
+    now: Millis = 0
+    due_at: Millis | None = None
+    log: AttemptRow | None = None
+    wakes_run_id: str | None = None  # the parent that waits for this run's end
+
+
+class Advance(msgspec.Struct):
+    """What the holder of a run commits: checkpoints, emits, perhaps a move. Guard: the fence."""
+
+    run_id: str
+    generation: int
+    fence: int
+    steps: list[StepRow] = msgspec.field(default_factory=list)
+    accepts: list[Accept] = msgspec.field(default_factory=list)
+    move: RunMove | None = None
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A wish for up to *limit* due runs of the named workflows."""
+
+    limit: int
+    workflows: tuple[str, ...]
+    now: Millis
+    suspects: bool = False  # runs that may have killed their holders; claimed one at a time
+
+
+class Batch(msgspec.Struct):
+    """One transaction: at most one commit per run and one per event."""
+
+    batch_id: str
+    accepts: list[Accept] = msgspec.field(default_factory=list)
+    advances: list[Advance] = msgspec.field(default_factory=list)
+    claims: list[Claim] = msgspec.field(default_factory=list)
+
+
+class Claimed(msgspec.Struct):
+    """A run that is now ours, with what is needed to advance it."""
+
+    run: RunRow
+    event: EventRow
+
+
+class BatchResult(msgspec.Struct):
+    """What became of each commit of a batch, in the batch's order."""
+
+    accepted: list[Accepted]
+    held: list[bool]  # for each advance: the fence still held
+    claimed: list[Claimed]
+
+
+class Steer(msgspec.Struct):
+    """An operator's commit. Guard: the run is as it was read (state, generation, fence).
+
+    If a process owns the run, its committer row is updated first, so that no batch of the
+    owner is in flight; then the fence grows and the run belongs to nobody (RULINGS 3).
+    """
+
+    run_id: str
+    expected_state: RunState
+    expected_generation: int
+    expected_fence: int
+    move: RunMove
+    audit: AuditRow
+    reopen: list[StepKey] = msgspec.field(default_factory=list)
+    copies: list[StepRow] = msgspec.field(default_factory=list)
+
+
+class TakenOver(msgspec.Struct, frozen=True):
+    """What a look for dead processes found."""
+
+    processes: tuple[str, ...]
+    released: int
+    held: tuple[str, ...]  # run ids that were held as poison
+
+
+class RunFilter(msgspec.Struct, frozen=True):
+    """Which runs to list; newest first, keyset paging by run id."""
+
+    workflow: str | None = None
+    state: RunState | None = None
+    source: str | None = None
+    event_id: str | None = None
+    before: str | None = None
+    limit: int = 100
+    problems: bool = False  # failed and held runs that nobody dismissed
+
+
+class EventFilter(msgspec.Struct, frozen=True):
+    """Which events to list; newest first, keyset paging by (received_at, source, id)."""
+
+    source: str | None = None
+    type: str | None = None
+    subject: str | None = None
+    before: tuple[Millis, str, str] | None = None
+    limit: int = 100
+
+
+class Store(Protocol):
+    """Where events and runs are kept. Every method blocks; each is one transaction.
+
+    Raises:
+        StoreUnavailable: the database cannot be reached, is locked, full or read-only.
+        LeaseLost: from ``apply``, ``heartbeat``: this process was evicted.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Give ``sqlite`` or ``postgres``."""
+        ...
+
+    # upkeep
+    def open(self, *, migrate: bool) -> None:
+        """Connect, check the schema's version, migrate if asked."""
+        ...
+
+    def close(self) -> None:
+        """Close every connection; safe to call twice and from any thread."""
+        ...
+
+    def now_ms(self) -> Millis:
+        """Give the store's own time."""
+        ...
+
+    def describe(self) -> Mapping[str, str]:
+        """Give version, durability and address for the start-up banner, secrets masked."""
+        ...
+
+    # processes
+    def join(self, process: ProcessRow, workflows: Sequence[WorkflowRow]) -> None:
+        """Register a process, its committer row and its workflows."""
+        ...
+
+    def heartbeat(self, process_id: str, epoch: int, lease_until: Millis) -> None:
+        """Renew the lease; LeaseLost if the process was evicted."""
+        ...
+
+    def leave(self, process_id: str, now: Millis) -> None:
+        """Take the process off; what it still owns becomes due, attempts are not charged."""
+        ...
+
+    def take_over(self, now: Millis, *, crash_limit: int, skip: str) -> TakenOver:
+        """Free the runs of processes whose lease ended or whose lock file is free."""
+        ...
+
+    # the hot path
+    def apply(self, process_id: str, epoch: int, batch: Batch) -> BatchResult:
+        """Commit a batch in one transaction. A refused guard refuses its own commit only."""
+        ...
+
+    def resolve(self, process_id: str, batch_id: str) -> bool:
+        """Say whether a batch whose reply was lost is committed, and shut out that it still may be."""
+        ...
+
+    def steer(self, steer: Steer) -> bool:
+        """Commit an operator's action; False when the run changed since it was read."""
+        ...
+
+    def replay(self, accept: Accept, copies: Sequence[StepRow], audit: AuditRow) -> Accepted:
+        """Add a run to an existing event, with copied records; the same ``replay_id`` joins."""
+        ...
+
+    # reads
+    def workflows(self) -> list[WorkflowRow]:
+        """Give every registered workflow."""
+        ...
+
+    def run(self, run_id: str) -> RunRow | None:
+        """Give one run, or None."""
+        ...
+
+    def runs(self, where: RunFilter) -> list[RunRow]:
+        """Give runs, newest first."""
+        ...
+
+    def event(self, source: str, event_id: str) -> EventRow | None:
+        """Give one event, or None."""
+        ...
+
+    def events(self, where: EventFilter) -> list[EventRow]:
+        """Give events, newest first."""
+        ...
+
+    def deliveries(self, source: str, event_id: str) -> list[DeliveryRow]:
+        """Give the deliveries of an event, oldest first."""
+        ...
+
+    def steps(self, run_id: str, generation: int | None = None) -> list[StepRow]:
+        """Give the records of a generation (the present one by default) in saved order."""
+        ...
+
+    def histories(self, run_ids: Sequence[str]) -> dict[str, list[StepRow]]:
+        """Give the records of the present generations, one query for all."""
+        ...
+
+    def attempts(self, run_id: str) -> list[AttemptRow]:
+        """Give the attempts that ended without ending their generation well."""
+        ...
+
+    def audits(self, run_id: str) -> list[AuditRow]:
+        """Give what operators did to a run, oldest first."""
+        ...
+
+    def children(self, run_id: str) -> list[RunRow]:
+        """Give the runs that a run started or called."""
+        ...
+
+    def states(self, run_ids: Iterable[str]) -> dict[str, RunRow]:
+        """Give several runs by id."""
+        ...
+
+    def owned(self, process_id: str) -> dict[str, bool]:
+        """Give the run ids that a process owns, with whether something woke each."""
+        ...
+
+    def next_due(self, workflows: Sequence[str]) -> Millis | None:
+        """Give when the next unowned run wants to be claimed."""
+        ...
+
+    def processes(self) -> list[ProcessRow]:
+        """Give every registered process."""
+        ...
+
+    def changes(self) -> Any:
+        """Give a token that differs after another process committed, or None if it cannot tell."""
+        ...

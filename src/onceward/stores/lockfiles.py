@@ -1,0 +1,79 @@
+"""Lock files beside a SQLite file: a free one means that its process is dead (RULINGS 8).
+
+They are files of their own: opening the database file a second time would drop SQLite's own
+locks when it is closed again, as POSIX has it. The kernel frees a lock when its process ends,
+however it ends, so a restart on the same host need not wait for any lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+
+class LockFiles:
+    """The locks of one process in the folder of one database.
+
+    Args:
+        folder: made when the first lock is taken.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: dict[str, int] = {}
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.lock"
+
+    def hold(self, name: str) -> bool:
+        """Take a lock, if it is free; True while this process has it."""
+        if name in self._held:
+            return True
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return False
+        self._held[name] = descriptor
+        return True
+
+    def is_free(self, name: str) -> bool:
+        """Say whether a lock file exists that nobody holds.
+
+        A missing file says nothing: the holder may be on another host, or not have made it yet.
+        """
+        if name in self._held:
+            return False
+        try:
+            descriptor = os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def release(self, name: str) -> None:
+        """Give a lock up and remove its file."""
+        descriptor = self._held.pop(name, None)
+        if descriptor is not None:
+            self.forget(name)
+            os.close(descriptor)
+
+    def release_all(self) -> None:
+        """Give every lock up."""
+        for name in list(self._held):
+            self.release(name)
+
+    def forget(self, name: str) -> None:
+        """Remove the file of a process that is gone."""
+        if name != "checkpoint":
+            with contextlib.suppress(OSError):
+                self._path(name).unlink()

@@ -1,0 +1,181 @@
+-- The first schema. One text for both databases; three mechanical differences are macros:
+--   {t}      prefix of our tables: a schema on PostgreSQL, onceward_ on SQLite
+--   {key}    text that is compared byte by byte: text collate "C" / text
+--   {int}    a 64-bit integer: bigint / integer
+--   {bytes}  bytea / blob
+--   {packed} clustered by its key on SQLite (without rowid), nothing on PostgreSQL
+--   {hot}    room for updates in place on PostgreSQL (fillfactor), nothing on SQLite
+-- Every key starts with the namespace. Times are Unix milliseconds, JSON is text that the
+-- database never looks into.
+
+-- An immutable fact. On SQLite deliberately not clustered: senders' ids are random, and a
+-- random key would touch one big page per event instead of one small index page.
+create table {t}event (
+    namespace {key} not null,
+    source {key} not null,
+    id {key} not null,
+    type {key} not null,
+    subject {key},
+    payload text,
+    occurred_at {int},
+    received_at {int} not null,
+    content_hash {key},
+    primary key (namespace, source, id)
+);
+create index {i}event_received on {t}event (namespace, received_at);
+
+-- One HTTP request that carried an event; body is null when the event's payload is the body.
+create table {t}delivery (
+    namespace {key} not null,
+    source {key} not null,
+    event_id {key} not null,
+    delivery_id {key} not null,
+    received_at {int} not null,
+    outcome {key} not null check (outcome in ('accepted', 'duplicate', 'clash')),
+    content_hash {key} not null,
+    secret_index {int},
+    request text,
+    body {bytes},
+    primary key (namespace, source, event_id, delivery_id)
+){packed};
+
+-- One durable execution. The state is in no index and in no predicate, so that on PostgreSQL
+-- every update of a run is HOT; what must be found by state has a narrow table or column.
+create table {t}run (
+    namespace {key} not null,
+    run_id {key} not null,
+    workflow {key} not null,
+    source {key} not null,
+    event_id {key} not null,
+    replay_id {key} not null,
+    state {key} not null check (state in ({run_states})),
+    generation {int} not null,
+    attempt {int} not null,
+    failures {int} not null,
+    crashes {int} not null,
+    fence {int} not null,
+    created_at {int} not null,
+    started_at {int},
+    ended_at {int},
+    deadline_at {int},
+    output text,
+    error text,
+    reason text,
+    problem_at {int},
+    dismissed_at {int},
+    warning text,
+    replay_of {key},
+    parent_run_id {key},
+    parent_generation {int},
+    is_called {int} not null,
+    depth {int} not null,
+    input text,
+    primary key (namespace, run_id)
+){packed}{hot};
+-- At most one original run per (event, workflow); a replay adds its request id (RULINGS 11).
+create unique index {i}run_identity on {t}run (namespace, source, event_id, workflow, replay_id);
+create index {i}run_parent on {t}run (namespace, parent_run_id) where parent_run_id is not null;
+create index {i}run_problem on {t}run (namespace, problem_at) where problem_at is not null;
+
+-- What wants attention: a row for every run that is not terminal. process_id names the holder;
+-- without one the run is claimed when due_at has come (never, while it is held: no row then).
+-- woken is set by whoever ends what the run waits for, so that no wake-up is lost between a
+-- look and the unloading: both sides update this row.
+create table {t}queue (
+    namespace {key} not null,
+    run_id {key} not null,
+    workflow {key} not null,
+    due_at {int} not null,
+    process_id {key},
+    woken {int} not null,
+    is_suspect {int} not null,
+    primary key (namespace, run_id)
+){packed}{hot};
+create index {i}queue_due on {t}queue (namespace, due_at) where process_id is null;
+create index {i}queue_owned on {t}queue (namespace, process_id) where process_id is not null;
+
+-- The checkpoint of a step.
+create table {t}step (
+    namespace {key} not null,
+    run_id {key} not null,
+    generation {int} not null,
+    name {key} not null,
+    item {key} not null,
+    ordinal {int} not null,
+    seq {int} not null,
+    kind {key} not null,
+    state {key} not null check (state in ({step_states})),
+    attempt {int} not null,
+    tries {int} not null,
+    started_at {int} not null,
+    ended_at {int},
+    output text,
+    error text,
+    wake_at {int},
+    child_run_id {key},
+    origin {key},
+    inputs_hash {key},
+    primary key (namespace, run_id, generation, name, item, ordinal)
+){packed};
+
+-- Attempts that ended without ending their generation well.
+create table {t}attempt (
+    namespace {key} not null,
+    run_id {key} not null,
+    generation {int} not null,
+    attempt {int} not null,
+    started_at {int},
+    ended_at {int} not null,
+    outcome {key} not null,
+    error text,
+    process_id {key},
+    failed_steps text,
+    primary key (namespace, run_id, generation, attempt)
+){packed};
+
+-- Who did what to a run, when; only ever appended to.
+create table {t}audit (
+    namespace {key} not null,
+    run_id {key} not null,
+    audit_id {key} not null,
+    at {int} not null,
+    verb {key} not null,
+    actor text not null,
+    detail text,
+    primary key (namespace, run_id, audit_id)
+){packed};
+
+-- Registered workflows with their triggers, so that any process can accept for all of them.
+create table {t}workflow (
+    namespace {key} not null,
+    name {key} not null,
+    triggers text not null,
+    deadline_ms {int},
+    seen_at {int} not null,
+    primary key (namespace, name)
+){packed};
+
+-- What holds leases. A process id is random per start; an instance is a name that a person gave.
+create table {t}process (
+    namespace {key} not null,
+    process_id {key} not null,
+    epoch {int} not null,
+    instance {key},
+    host text not null,
+    pid {int} not null,
+    version text not null,
+    started_at {int} not null,
+    lease_until {int} not null,
+    primary key (namespace, process_id)
+){packed};
+
+-- The row that each batch of a process updates first and that a takeover or an operator updates
+-- to shut the batches out. Apart from the heartbeat's row, so that the two never wait for each
+-- other (RULINGS 1). last_batch resolves a commit whose reply was lost.
+create table {t}committer (
+    namespace {key} not null,
+    process_id {key} not null,
+    epoch {int} not null,
+    last_batch {key},
+    primary key (namespace, process_id)
+){packed}{hot};

@@ -1,0 +1,86 @@
+-- Reads that both databases share. Placeholders are :name.
+
+-- name: run
+select {run} from {t}run r where r.namespace = :namespace and r.run_id = :run_id
+
+-- name: runs
+-- Newest first: run ids grow with time. Optional filters are null.
+select {run} from {t}run r
+where r.namespace = :namespace
+  and (cast(:before as text) is null or r.run_id < :before)
+  and (cast(:workflow as text) is null or r.workflow = :workflow)
+  and (cast(:state as text) is null or r.state = :state)
+order by r.run_id desc
+limit :limit
+
+-- name: runs_of_event
+-- By the identity index.
+select {run} from {t}run r
+where r.namespace = :namespace and r.source = :source and r.event_id = :event_id
+  and (cast(:workflow as text) is null or r.workflow = :workflow)
+  and (cast(:state as text) is null or r.state = :state)
+order by r.run_id desc
+limit :limit
+
+-- name: problems
+-- By the partial index on problem_at.
+select {run} from {t}run r
+where r.namespace = :namespace and r.problem_at is not null and r.dismissed_at is null
+  and (cast(:before as text) is null or r.run_id < :before)
+  and (cast(:workflow as text) is null or r.workflow = :workflow)
+  and (cast(:state as text) is null or r.state = :state)
+order by r.run_id desc
+limit :limit
+
+-- name: children
+select {run} from {t}run r
+where r.namespace = :namespace and r.parent_run_id = :run_id
+order by r.run_id
+
+-- name: event
+select {event} from {t}event e where e.namespace = :namespace and e.source = :source and e.id = :event_id
+
+-- name: events
+-- Newest first, by (received_at, source, id); the row comparison is one index range.
+select {event} from {t}event e
+where e.namespace = :namespace
+  and (cast(:before_at as {int}) is null
+       or (e.received_at, e.source, e.id) < (cast(:before_at as {int}), :before_source, :before_id))
+  and (cast(:source as text) is null or e.source = :source)
+  and (cast(:type as text) is null or e.type = :type)
+  and (cast(:subject as text) is null or e.subject = :subject)
+order by e.received_at desc, e.source desc, e.id desc
+limit :limit
+
+-- name: deliveries
+select {delivery} from {t}delivery d
+where d.namespace = :namespace and d.source = :source and d.event_id = :event_id
+order by d.received_at, d.delivery_id
+
+-- name: steps
+select {step} from {t}step s
+where s.namespace = :namespace and s.run_id = :run_id and s.generation = :generation
+order by s.seq
+
+-- name: generation
+select r.generation from {t}run r where r.namespace = :namespace and r.run_id = :run_id
+
+-- name: attempts
+select {attempt} from {t}attempt a
+where a.namespace = :namespace and a.run_id = :run_id
+order by a.generation, a.attempt
+
+-- name: audits
+select {audit} from {t}audit a
+where a.namespace = :namespace and a.run_id = :run_id
+order by a.audit_id
+
+-- name: workflows
+select {workflow} from {t}workflow w where w.namespace = :namespace order by w.name
+
+-- name: processes
+select {process} from {t}process p where p.namespace = :namespace order by p.process_id
+
+-- name: owned
+select q.run_id, q.woken from {t}queue q
+where q.namespace = :namespace and q.process_id = :process_id

@@ -1,0 +1,172 @@
+-- Statements of the SQLite store. Each runs inside a transaction that begins immediate, so
+-- that what it read is still true when it writes.
+
+-- name: guard
+-- One row, or this process was evicted and may not write.
+update {t}committer set last_batch = ? where namespace = ? and process_id = ? and epoch = ?
+
+-- name: fence
+select fence from {t}run where namespace = ? and run_id = ?
+
+-- name: insert_event
+-- The unique key decides who won; the loser reads what the winner made.
+insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+
+-- name: winner
+select workflow, run_id from {t}run
+where namespace = ? and source = ? and event_id = ? and replay_id = ''
+
+-- name: content_hash
+select content_hash from {t}event where namespace = ? and source = ? and id = ?
+
+-- name: insert_run
+insert into {t}run (namespace, run_id, workflow, source, event_id, replay_id, state, generation, attempt,
+  failures, crashes, fence, created_at, started_at, deadline_at, replay_of, parent_run_id, parent_generation,
+  is_called, depth, input)
+values (?, ?, ?, ?, ?, ?, ?, 1, 1, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+
+-- name: insert_queue
+insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)
+values (?, ?, ?, ?, ?, 0, 0)
+
+-- name: insert_delivery
+insert into {t}delivery (namespace, source, event_id, delivery_id, received_at, outcome, content_hash,
+  secret_index, request, body)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: save_step
+-- An outcome, once written, never changes (I4); an open record may.
+insert into {t}step (namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt, tries,
+  started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash)
+select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19 where true
+on conflict (namespace, run_id, generation, name, item, ordinal) do update set
+  seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
+  ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
+  wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
+where {t}step.state = 'open'
+
+-- name: move_run
+update {t}run set state = ?3, generation = ?4, attempt = ?5, failures = ?6, crashes = ?7, deadline_at = ?8,
+  started_at = ?9, ended_at = ?10, output = ?11, error = ?12, reason = ?13, problem_at = ?14,
+  dismissed_at = ?15, warning = ?16
+where namespace = ?1 and run_id = ?2
+
+-- name: leave_queue
+delete from {t}queue where namespace = ? and run_id = ?
+
+-- name: release
+-- Gives the run up until due_at, or at once if something woke it meanwhile.
+update {t}queue set process_id = null, due_at = case when woken = 1 then min(?3, ?4) else ?3 end,
+  woken = 0, is_suspect = ?5
+where namespace = ?1 and run_id = ?2
+
+-- name: mark_suspect
+update {t}queue set is_suspect = ?3 where namespace = ?1 and run_id = ?2 and is_suspect <> ?3
+
+-- name: wake
+update {t}queue set woken = 1, due_at = min(due_at, ?3) where namespace = ?1 and run_id = ?2
+
+-- name: insert_attempt
+insert into {t}attempt (namespace, run_id, generation, attempt, started_at, ended_at, outcome, error,
+  process_id, failed_steps)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+
+-- name: due
+select run_id from {t}queue
+where namespace = ?1 and process_id is null and due_at <= ?2 and is_suspect = ?3
+  and workflow in (select value from json_each(?4))
+order by due_at limit ?5
+
+-- name: own
+update {t}queue set process_id = ?3, woken = 0 where namespace = ?1 and run_id = ?2
+
+-- name: claim_run
+update {t}run set fence = fence + 1, started_at = coalesce(started_at, ?3),
+  state = case state when 'cancelling' then 'cancelling' else 'running' end
+where namespace = ?1 and run_id = ?2
+
+-- name: claimed
+select {run}, {event} from {t}run r
+join {t}event e on e.namespace = r.namespace and e.source = r.source and e.id = r.event_id
+where r.namespace = ? and r.run_id = ?
+
+-- name: heartbeat
+update {t}process set lease_until = ? where namespace = ? and process_id = ? and epoch = ?
+
+-- name: insert_process
+insert into {t}process (namespace, process_id, epoch, instance, host, pid, version, started_at, lease_until)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: insert_committer
+insert into {t}committer (namespace, process_id, epoch) values (?, ?, ?)
+
+-- name: same_instance
+select process_id from {t}process where namespace = ? and instance = ?
+
+-- name: save_workflow
+insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms) values (?, ?, ?, ?, ?)
+on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
+  deadline_ms = excluded.deadline_ms
+
+-- name: shut_out
+delete from {t}committer where namespace = ? and process_id = ?
+
+-- name: forget_process
+delete from {t}process where namespace = ? and process_id = ?
+
+-- name: owned_runs
+select {run} from {t}queue q
+join {t}run r on r.namespace = q.namespace and r.run_id = q.run_id
+where q.namespace = ? and q.process_id = ?
+
+-- name: put_back
+-- Runs of a process that leaves: due at once, nothing charged.
+update {t}run set state = 'queued' where namespace = ?1 and state = 'running'
+  and run_id in (select run_id from {t}queue where namespace = ?1 and process_id = ?2)
+
+-- name: put_back_queue
+update {t}queue set process_id = null, due_at = ?3, woken = 0 where namespace = ?1 and process_id = ?2
+
+-- name: lose_run
+-- The holder is lost: the next claim is a new attempt, durable before any body starts.
+update {t}run set state = ?3, attempt = ?4, crashes = ?5, fence = fence + 1, reason = ?6, problem_at = ?7
+where namespace = ?1 and run_id = ?2
+
+-- name: steer_run
+-- Guarded by what the operator saw.
+update {t}run set state = ?6, generation = ?7, attempt = ?8, failures = ?9, crashes = ?10, deadline_at = ?11,
+  started_at = ?12, ended_at = ?13, output = ?14, error = ?15, reason = ?16, problem_at = ?17,
+  dismissed_at = ?18, warning = ?19, fence = fence + 1
+where namespace = ?1 and run_id = ?2 and state = ?3 and generation = ?4 and fence = ?5
+
+-- name: requeue
+insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)
+select namespace, run_id, workflow, ?3, null, 0, 0 from {t}run where namespace = ?1 and run_id = ?2
+on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_id = null, is_suspect = 0
+
+-- name: reopen
+-- Failures that ended the attempt run again; every other record stays (RULINGS 19).
+update {t}step set state = 'open', tries = 0, output = null, error = null, ended_at = null, wake_at = null
+where namespace = ? and run_id = ? and generation = ? and name = ? and item = ? and ordinal = ?
+  and state = 'failed'
+
+-- name: insert_audit
+insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail) values (?, ?, ?, ?, ?, ?, ?)
+
+-- name: replayed
+select run_id from {t}run
+where namespace = ? and source = ? and event_id = ? and workflow = ? and replay_id = ?
+
+-- name: histories
+select s.run_id, {step} from {t}step s
+join {t}run r on r.namespace = s.namespace and r.run_id = s.run_id and r.generation = s.generation
+where s.namespace = ? and s.run_id in (select value from json_each(?))
+order by s.run_id, s.seq
+
+-- name: states
+select {run} from {t}run r where r.namespace = ? and r.run_id in (select value from json_each(?))
+
+-- name: next_due
+select min(due_at) from {t}queue
+where namespace = ? and process_id is null and workflow in (select value from json_each(?))

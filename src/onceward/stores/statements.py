@@ -1,0 +1,68 @@
+"""Named SQL statements, kept in ``.sql`` files and rendered for one database.
+
+A file holds statements that each begin with ``-- name: <name>`` and end before the next. The
+macros of the schema (``{t}`` and friends) are filled in once, when a store is made; nothing of
+a user's ever becomes SQL text (F44).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+
+from onceward.core.states import RunState, StepState
+
+_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+
+
+def _list(values: type[RunState | StepState]) -> str:
+    return ", ".join(f"'{value.value}'" for value in values)
+
+
+_SHARED = {"run_states": _list(RunState), "step_states": _list(StepState)}
+
+SQLITE_MACROS: Mapping[str, str] = {
+    **_SHARED,
+    "t": "onceward_",
+    "i": "onceward_",
+    "key": "text",
+    "int": "integer",
+    "bytes": "blob",
+    "packed": " without rowid",
+    "hot": "",
+}
+
+
+def postgres_macros(schema: str) -> Mapping[str, str]:
+    """Give the macros for PostgreSQL; *schema* is a checked identifier."""
+    return {
+        **_SHARED,
+        "t": f'"{schema}".',
+        "i": "",
+        "key": 'text collate "C"',
+        "int": "bigint",
+        "bytes": "bytea",
+        "packed": "",
+        "hot": " with (fillfactor = 75)",
+    }
+
+
+def render(text: str, macros: Mapping[str, str]) -> str:
+    """Give *text* with each ``{macro}`` filled in; an unknown one is an error."""
+    return re.sub(r"\{(\w+)\}", lambda match: macros[match.group(1)], text)
+
+
+def read_sql(name: str) -> str:
+    """Give the text of a file of the ``sql`` folder."""
+    return files("onceward.stores").joinpath("sql", *name.split("/")).read_text("utf-8")
+
+
+def load(name: str, macros: Mapping[str, str]) -> dict[str, str]:
+    """Give the named statements of one file, comments stripped, macros filled in."""
+    parts = _NAME.split(read_sql(name))
+    statements = {}
+    for statement_name, body in zip(parts[1::2], parts[2::2], strict=True):
+        lines = [line for line in body.splitlines() if not line.lstrip().startswith("--")]
+        statements[statement_name] = render("\n".join(lines).strip().rstrip(";"), macros)
+    return statements

@@ -21,7 +21,7 @@ def main(extra: str) -> int:
         found[1] for line in requires("onceward") or [] if (found := re.search(r"extra == ['\"](\w+)", line))
     }
     if extra and extra not in declared:
-        print(f"the installed package knows no extra {extra!r}; it has {sorted(declared)}")
+        sys.stderr.write(f"the installed package knows no extra {extra!r}; it has {sorted(declared)}\n")
         return 1
     for package, belongs_to in PACKAGES.items():
         if belongs_to == extra:
@@ -30,7 +30,7 @@ def main(extra: str) -> int:
 
     names = sorted(module.name for module in pkgutil.walk_packages(onceward.__path__, "onceward."))
     failures = [f"{name}: {fault}" for name in names if (fault := fault_of(name, extra)) is not None]
-    print("\n".join(failures), end="\n" if failures else "")
+    sys.stderr.writelines(f"{failure}\n" for failure in failures)
     return 1 if failures or not names else 0
 
 

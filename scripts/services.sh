@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 missing=()
 PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null || missing+=(pgbouncer)
-if ! PYTHONPATH=src .venv/bin/python -c 'from onceward.testing.servers import find_postgres; find_postgres()' 2>/dev/null; then
+if ! PYTHONPATH=src .venv/bin/python -c 'from onceward.testing.server_programs import find_postgres; find_postgres()' 2>/dev/null; then
     missing+=(postgresql)
 fi
 [ ${#missing[@]} -eq 0 ] && exit

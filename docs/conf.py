@@ -1,10 +1,10 @@
 """How Sphinx builds the documentation; ``make docs`` runs it with warnings as errors."""
 
-from importlib.metadata import version
+from importlib import metadata
 
 project = "Onceward"
 project_copyright = "The Onceward developers"
-release = version("onceward")
+release = version = metadata.version("onceward")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "markdown"}

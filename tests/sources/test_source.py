@@ -14,7 +14,7 @@ from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.core.triggers import Trigger
 from onceward.sources import GitHub, Hmac, Source, Stripe, create, kinds
-from onceward.sources.base import identifier, parse_object
+from onceward.sources.base import identifier, parse_object, subject_or_none
 from onceward.sources.signing import matching_secret, sole_header
 
 SECRET = "whsec_0123456789abcdef"
@@ -227,6 +227,16 @@ def test_a_source_of_ones_own_takes_a_dozen_lines() -> None:
         acme.normalize(HttpRequest.of(b"[]"))
     with pytest.raises(ConfigError, match="cannot sign"):
         acme.sign(b"{}", 0)
+
+
+# The first two are numbers that Python refuses to print; pytest would, for the name of the case.
+@pytest.mark.parametrize(
+    "value", [10**5000, -(10**5000), 10**300, True, 1.0, b"evt", None], ids=lambda value: type(value).__name__
+)
+def test_an_id_that_is_no_text_or_modest_number_is_malformed(value: object) -> None:
+    with pytest.raises(BodyMalformed):
+        identifier(value, "the id")
+    assert subject_or_none(value) is None
 
 
 # --- requests -------------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ def test_the_test_scheme_v0_beside_v1_is_ignored() -> None:
     assert SOURCE.verify(request(BODY, f"{HEADER},v0=deadbeef"), NOW_MS) == Verified(0)
 
 
-@pytest.mark.parametrize("value", ["v1=", "", "sha256=abc", ","])
+@pytest.mark.parametrize("value", ["v1=", "", "sha256=abc", ",", f"{HEADER},v1", f"t,{HEADER}"])
 def test_a_stripped_header_is_refused(value: str) -> None:
     check_of(request(BODY, value))
 

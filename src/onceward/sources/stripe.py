@@ -71,6 +71,8 @@ class Stripe(Source):
                 signatures.append(value)
             elif key == b"t":
                 times.append(value)
+            if part in (b"t", b"v1"):
+                raise SignatureInvalid(f"{HEADER} has a {part.decode()} without a value")
         if len(times) != 1:
             raise SignatureInvalid(f"{HEADER} has {len(times)} timestamps")
         if not signatures:

@@ -82,14 +82,16 @@ def _prepare(
     """Split the keywords of ``step.run`` into its own and the function's."""
     options, item = DEFAULT_OPTIONS, ""
     if isinstance(function, Step):
-        options, function, item = function.options, function.function, function._item  # noqa: SLF001
+        options, item, function = function.options, function.item_text, function.function
     if not kwargs:
         return function, item, options, kwargs
     item = str(kwargs.pop("item", item))
     retry: Retry = kwargs.pop("retry", options.retry)
     timeout = kwargs.pop("timeout", None)
     if retry is not options.retry or timeout is not None:
-        timeout_ms = options.timeout_ms if timeout is None else to_ms(timeout, what=f"timeout of step {name!r}")
+        timeout_ms = (
+            options.timeout_ms if timeout is None else to_ms(timeout, what=f"timeout of step {name!r}")
+        )
         options = StepOptions(retry=retry, timeout_ms=timeout_ms)
     return function, item, options, kwargs
 
@@ -134,7 +136,9 @@ class StepVerbs:
         retry: Retry = ...,
         timeout: Duration | None = ...,  # noqa: ASYNC109
     ) -> R: ...
-    async def run(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    async def run(  # type: ignore[misc] - mypy takes *args: *Ts for wider than *args: Any
+        self, name: str, function: Any, /, *args: Any, **kwargs: Any
+    ) -> Any:
         """Run a function as a step and give its result; a saved result answers without running it.
 
         Args:
@@ -230,7 +234,9 @@ class SyncStepVerbs:
         self, name: str, function: Step[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R: ...
     @overload
-    def run(self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def run(
+        self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
     @overload
     def run(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
@@ -255,7 +261,9 @@ class SyncStepVerbs:
         retry: Retry = ...,
         timeout: Duration | None = ...,
     ) -> R: ...
-    def run(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def run(  # type: ignore[misc] - as above
+        self, name: str, function: Any, /, *args: Any, **kwargs: Any
+    ) -> Any:
         """Run a function as a step and give its result; see `StepVerbs.run`."""
         function, item, options, kwargs = _prepare(name, function, kwargs)
         caller = threading.current_thread()
@@ -303,7 +311,12 @@ class SyncStepVerbs:
         return result
 
     def _start(
-        self, name: str, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], called: bool
+        self,
+        name: str,
+        workflow: Workflow[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        called: bool,
     ) -> Any:
         item = str(kwargs.pop("item", ""))
         caller = threading.current_thread()

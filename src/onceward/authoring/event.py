@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from onceward.core import codec
+from onceward.core import json_plain
 from onceward.core.model import EventRow
 
 
@@ -34,7 +34,7 @@ class Event:
     def payload(self) -> Any:
         """Give the payload as JSON-native data; None once retention has pruned it."""
         if self._decoded is _NOT_YET:
-            self._decoded = None if self._payload is None else codec.decode_plain(self._payload)
+            self._decoded = None if self._payload is None else json_plain.decode_plain(self._payload)
         return self._decoded
 
     @property

@@ -27,7 +27,7 @@ class Step(Generic[P, R]):
         self.name = name
         self.options = options
         self.is_async = inspect.iscoroutinefunction(function)
-        self._item = item
+        self.item_text = item
         functools.update_wrapper(self, function)
 
     def item(self, item: object) -> Step[P, R]:
@@ -54,7 +54,7 @@ class Step(Generic[P, R]):
                 todo=f"Write `await ctx.step.run({self.name!r}, {self._label()}, …)`; it runs in a thread.",
             )
         coroutine = session.step(
-            self.name, self._item, self.function, args, kwargs, self.options, threading.current_thread()
+            self.name, self.item_text, self.function, args, kwargs, self.options, threading.current_thread()
         )
         return cast("R", wait_in_thread(session, coroutine))
 
@@ -66,7 +66,5 @@ class Step(Generic[P, R]):
     ) -> Coroutine[Any, Any, Any]:
         return cast(
             "Coroutine[Any, Any, Any]",
-            session.step(
-                self.name, self._item, self.function, args, kwargs, self.options, None
-            ),
+            session.step(self.name, self.item_text, self.function, args, kwargs, self.options, None),
         )

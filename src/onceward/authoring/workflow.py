@@ -12,7 +12,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import msgspec
 
 from onceward.authoring.event import Event
-from onceward.core import codec, errors
+from onceward.core import codec, errors, json_plain
+from onceward.core.annotations import return_annotation
 from onceward.core.model import Millis, WorkflowRow
 from onceward.core.retry import Retry
 from onceward.core.triggers import OWN, Trigger
@@ -58,12 +59,14 @@ class Workflow(Generic[P, R]):
                 todo="Write `async def fulfil(ctx: Context, …)`.",
             )
         self._parameters = parameters[1:]
-        functools.update_wrapper(self, function)
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
 
     @functools.cached_property
     def result_codec(self) -> codec.Codec:
         """Give how the result is stored, by the function's return annotation."""
-        return codec.codec_for(codec.return_annotation(self.function))
+        return codec.codec_for(return_annotation(self.function))
 
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
@@ -98,7 +101,7 @@ class Workflow(Generic[P, R]):
                     means="A start of such a workflow has one argument: the event's payload.",
                     todo=f"Write app.start({self.name}, payload).",
                 )
-            return codec.encode_plain(
+            return json_plain.encode_plain(
                 args[0] if args else None, what=f"the payload of {self.name!r}", limit_bytes=limit_bytes
             )
         try:
@@ -143,7 +146,9 @@ class Workflow(Generic[P, R]):
         return {}
 
     def _pack_one(self, name: str, value: Any, limit_bytes: int) -> str:
-        return self._codec_of(name).encode(value, what=f"argument {name!r} of {self.name!r}", limit_bytes=limit_bytes)
+        return self._codec_of(name).encode(
+            value, what=f"argument {name!r} of {self.name!r}", limit_bytes=limit_bytes
+        )
 
     def unpack(self, event: Event) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Give the arguments after the context, for a run of *event*."""
@@ -159,7 +164,9 @@ class Workflow(Generic[P, R]):
             self._codec_of(names[min(number, len(names) - 1)]).decode(bytes(raw).decode())
             for number, raw in enumerate(packed.args)
         )
-        return args, {key: self._codec_of(key).decode(bytes(raw).decode()) for key, raw in packed.kwargs.items()}
+        return args, {
+            key: self._codec_of(key).decode(bytes(raw).decode()) for key, raw in packed.kwargs.items()
+        }
 
     def to_row(self, seen_at: Millis) -> WorkflowRow:
         """Give the registration as data."""

@@ -13,7 +13,6 @@ import msgspec
 
 from onceward.core.errors import ConfigError
 
-
 OWN = "own"
 """The trigger source that stands for our own events: emitted by the app or inside a run."""
 

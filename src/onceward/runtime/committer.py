@@ -20,7 +20,18 @@ from typing import Any, Protocol
 
 from onceward.core import errors
 from onceward.core.model import EventRow, StepKey, StepRow
-from onceward.core.ports import Accept, Accepted, Advance, Batch, BatchResult, Claim, Claimed, RunFilter, RunMove, Store
+from onceward.core.ports import (
+    Accept,
+    Accepted,
+    Advance,
+    Batch,
+    BatchResult,
+    Claim,
+    Claimed,
+    RunFilter,
+    RunMove,
+    Store,
+)
 
 _log = logging.getLogger("onceward.committer")
 
@@ -276,10 +287,12 @@ class Committer:
             self._schedule()
 
     def _fail_part(self, part: _Part, error: BaseException) -> None:
-        for pending in (*part[0], *part[1]):
-            if not pending.future.done():
-                pending.future.set_exception(error)
-                pending.future.exception()  # a run that ended meanwhile does not wait for it
+        futures: list[asyncio.Future[Any]] = [pending.future for pending in part[0]]
+        futures += [pending.future for pending in part[1]]
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # a run that ended meanwhile does not wait for it
 
     def _fail_all(self, parts: list[_Part], error: BaseException) -> None:
         for part in (*parts, (self._accepts, self._advances, [])):
@@ -300,7 +313,9 @@ def _again(error: errors.StoreUnavailable) -> errors.StoreUnavailable:
     return errors.StoreUnavailable(error.what, means=error.means, todo=error.todo)
 
 
-def _halves(accepts: list[_PendingAccept], advances: list[PendingAdvance], claims: list[Claim]) -> list[_Part]:
+def _halves(
+    accepts: list[_PendingAccept], advances: list[PendingAdvance], claims: list[Claim]
+) -> list[_Part]:
     if len(accepts) + len(advances) == 2 and accepts and advances:
         return [(accepts, [], []), ([], advances, claims)]
     a, b = (len(accepts) + 1) // 2, (len(advances) + 1) // 2
@@ -333,7 +348,8 @@ def recovered(store: Store, batch: Batch) -> BatchResult:
     # A fence never falls: equal now means that it was equal then, and the commit was written.
     states = store.states([advance.run_id for advance in batch.advances])
     held = [
-        advance.run_id in states and states[advance.run_id].fence == advance.fence for advance in batch.advances
+        advance.run_id in states and states[advance.run_id].fence == advance.fence
+        for advance in batch.advances
     ]
     return BatchResult(accepted, held, [])
 

@@ -26,6 +26,7 @@ from onceward.authoring.event import Event
 from onceward.authoring.options import IdempotencyKey, StepOptions
 from onceward.authoring.workflow import Workflow
 from onceward.core import codec, errors, failpoints, ids, retry
+from onceward.core.failure_text import describe_error
 from onceward.core.model import AttemptRow, EventRow, Millis, NewRun, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept, RunMove
 from onceward.core.states import TERMINAL, RunState, StepState
@@ -54,7 +55,12 @@ class Execution:
     """
 
     def __init__(
-        self, worker: Worker, run: RunRow, event: EventRow, workflow: Workflow[..., Any], history: list[StepRow]
+        self,
+        worker: Worker,
+        run: RunRow,
+        event: EventRow,
+        workflow: Workflow[..., Any],
+        history: list[StepRow],
     ) -> None:
         self.worker = worker
         self.run = run
@@ -209,7 +215,11 @@ class Execution:
         if decision.delay_ms is not None and may_retry:
             _log.warning(
                 "run %s of %s: attempt %d failed, the next begins in %d ms: %s",
-                run.run_id, run.workflow, run.attempt, decision.delay_ms, _one_line(error),
+                run.run_id,
+                run.workflow,
+                run.attempt,
+                decision.delay_ms,
+                _one_line(error),
             )
             pending = self._operation()
             for key in failed:
@@ -291,6 +301,10 @@ class Execution:
             pending = self._pending = PendingAdvance(self.run_id, self.generation, self.run.fence, self.loop)
             self.worker.committer.add(pending)
         return pending
+
+    def pending_future(self) -> asyncio.Future[bool]:
+        """Give what resolves when everything handed over so far is durable."""
+        return self._operation().future
 
     def _save(self, row: StepRow, accepts: list[Accept] | None = None) -> None:
         """Hand a record over to be committed; nobody waits for it yet."""
@@ -492,7 +506,7 @@ class Execution:
         failure = errors.StepFailed(
             str(record.key), told.get("type", "Exception"), told.get("message", ""), tries=record.tries
         )
-        failure.step_key = tuple(record.key)
+        failure.step_key = (record.name, record.item, record.ordinal)
         return failure
 
     # --- steps -----------------------------------------------------------------------------------
@@ -564,7 +578,9 @@ class Execution:
                 if failpoints.is_armed():
                     failpoints.hit("step.after_body", str(key))
                 text, value = facts.result.round_trip(
-                    value, what=f"the result of step {str(key)!r}", limit_bytes=worker.settings.value_bytes_max
+                    value,
+                    what=f"the result of step {str(key)!r}",
+                    limit_bytes=worker.settings.value_bytes_max,
                 )
             except asyncio.CancelledError as error:
                 if self._is_ours(error):
@@ -651,12 +667,15 @@ class Execution:
             raise self._failure(row) from failure
         _log.info(
             "run %s of %s: try %d of step %r failed, the next begins in %d ms: %s",
-            self.run_id, self.run.workflow, tries, str(key), decision.delay_ms, _one_line(failure),
+            self.run_id,
+            self.run.workflow,
+            tries,
+            str(key),
+            decision.delay_ms,
+            _one_line(failure),
         )
         wake_at = now + decision.delay_ms
-        self._save(
-            self._row(key, "run", StepState.OPEN, first_at, tries=tries, error=text, wake_at=wake_at)
-        )
+        self._save(self._row(key, "run", StepState.OPEN, first_at, tries=tries, error=text, wake_at=wake_at))
         await self._durable()
         await self._back_off(wake_at)
 
@@ -685,7 +704,9 @@ class Execution:
                     await self._park(self.loop.create_future(), wake_at)
                 except asyncio.CancelledError as error:
                     if self._is_ours(error):
-                        self._save(self._row(key, "sleep", StepState.CUT, now, record=record, wake_at=wake_at))
+                        self._save(
+                            self._row(key, "sleep", StepState.CUT, now, record=record, wake_at=wake_at)
+                        )
                     raise
             self._save(self._row(key, "sleep", StepState.DONE, now, record=record, wake_at=wake_at))
         finally:
@@ -845,7 +866,9 @@ class Execution:
         if child.state is RunState.COMPLETED:
             row = self._row(key, "call", StepState.DONE, now, record=record, output=child.output)
         else:
-            text = child.error or _json({"type": "RunWasCancelled", "message": f"the called run {child_run_id} was cancelled"})
+            text = child.error or _json(
+                {"type": "RunWasCancelled", "message": f"the called run {child_run_id} was cancelled"}
+            )
             row = self._row(key, "call", StepState.FAILED, now, record=record, error=text)
         self._save(row)
         await self._durable()
@@ -906,10 +929,10 @@ def _json(value: Any) -> str:
 
 
 def _error_text(error: BaseException) -> str:
-    return _json(codec.describe_error(error))
+    return _json(describe_error(error))
 
 
 def _one_line(error: BaseException) -> str:
-    told = codec.describe_error(error, limit_chars=300)
+    told = describe_error(error, limit_chars=300)
     text = f"{told['type']}: {told['message']}"
     return "".join(char if char.isprintable() else "?" for char in text)[:300]

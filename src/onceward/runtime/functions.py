@@ -11,6 +11,7 @@ from typing import Any
 
 from onceward.authoring.options import AUTO, IdempotencyKey
 from onceward.core import codec
+from onceward.core.annotations import return_annotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def _look(function: Callable[..., Any]) -> FunctionFacts:
     return FunctionFacts(
         is_async=inspect.iscoroutinefunction(function)
         or inspect.iscoroutinefunction(getattr(function, "__call__", None)),  # noqa: B004 - of the class
-        result=codec.codec_for(codec.return_annotation(function)),
+        result=codec.codec_for(return_annotation(function)),
         key_parameter=key_parameter,
         key_position=key_position,
     )

@@ -9,6 +9,7 @@ order in which they were saved, the next one when the code is quiet, so that ``a
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -45,9 +46,13 @@ class Recall:
         quiet: called when the code is quiet and nothing saved is left to hand out.
     """
 
-    def __init__(self, history: list[StepRow], loop: asyncio.AbstractEventLoop, quiet: Callable[[], None]) -> None:
+    def __init__(
+        self, history: list[StepRow], loop: asyncio.AbstractEventLoop, quiet: Callable[[], None]
+    ) -> None:
         self._records = {row.key: row for row in history}
-        self._left = [row.seq for row in reversed(history) if row.state is not StepState.OPEN]  # next one last
+        self._left = [
+            row.seq for row in reversed(history) if row.state is not StepState.OPEN
+        ]  # next one last
         self._handed: set[int] = set()
         self.root: asyncio.Task[Any] | None = None  # the workflow's own task, which outlives every use
         self._loop = loop
@@ -104,13 +109,13 @@ class Recall:
             use.user, use.ended_before = user, None
         if isinstance(user, asyncio.Task) and user is not self.root and use.watched is not user:
             use.watched = user
-            user.add_done_callback(lambda _, use=use, user=user: self._user_ended(use, user))
+            user.add_done_callback(functools.partial(self._user_ended, use))
         key = StepKey(name, item, use.count)
         if self._records:
             self._asked.add(key)
         return key
 
-    def _user_ended(self, use: _Use, user: object) -> None:
+    def _user_ended(self, use: _Use, user: asyncio.Task[Any]) -> None:
         if use.user is user and not self._is_closed:
             # Tasks are numbered as they are made: one made now is younger than every task that
             # could have been made before the user ended.

@@ -15,7 +15,17 @@ from typing import Any
 
 
 class _Job:
-    __slots__ = ("args", "context", "function", "future", "is_abandoned", "is_begun", "is_done", "kwargs", "loop")
+    __slots__ = (
+        "args",
+        "context",
+        "function",
+        "future",
+        "is_abandoned",
+        "is_begun",
+        "is_done",
+        "kwargs",
+        "loop",
+    )
 
     def __init__(
         self,

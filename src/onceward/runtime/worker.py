@@ -11,14 +11,14 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from onceward.authoring.workflow import Workflow
-from onceward.core import codec, errors, failpoints
+from onceward.core import errors, failpoints, json_plain
 from onceward.core.ids import IdSource
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
-from onceward.core.ports import Accept, Accepted, Claim, Claimed, Store
+from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
 from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL, RunState
 from onceward.core.takeover import CRASH_LIMIT
@@ -43,7 +43,8 @@ class Worker:
     Args:
         store: open and migrated.
         settings: concurrency, lease, poll, linger and limits.
-        workflows: what this process can run, by name.
+        workflows: what this process registers, by name.
+        runs: whether it runs them too, or only accepts and steers.
         now_ms: the store's time.
         ids: draws ids and random numbers.
         writer: what makes commits; a thread by default.
@@ -59,6 +60,7 @@ class Worker:
         *,
         now_ms: Callable[[], Millis],
         ids: IdSource,
+        runs: bool = True,
         writer: Writer | None = None,
         reads: Callable[..., Any] | None = None,
         beats: bool = True,
@@ -67,7 +69,8 @@ class Worker:
     ) -> None:
         self.store = store
         self.settings = settings
-        self.workflows = workflows
+        self.workflows = workflows if runs else {}
+        self._registered = workflows
         self.now_ms = now_ms
         self.ids = ids
         self.loop = asyncio.get_running_loop()
@@ -92,7 +95,7 @@ class Worker:
         self._refresh_clock = refresh_clock
         self._reads = reads or _in_thread
         self._heartbeat = Heartbeat(self) if beats else None
-        self._names = tuple(sorted(workflows))
+        self._names = tuple(sorted(self.workflows))
         self._reserved = 0  # slots promised to accepts and claims that are on their way
         self._is_claiming = False
         self._has_backlog = True
@@ -105,14 +108,15 @@ class Worker:
         self._waiters: dict[str, list[asyncio.Future[RunRow]]] = {}
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
+        self.steer_child: Callable[[str, str], Coroutine[Any, Any, None]] = _no_steering
 
     # --- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Register, take over what the dead left, and begin to claim."""
         await self._join()
-        await self._read(self._take_over)
-        await self._read(self.routes.refresh)
+        await self.read(self._take_over)
+        await self.read(self.routes.refresh)
         if self._heartbeat is not None:
             self._heartbeat.start()
         self._tasks = [self.loop.create_task(self._look_forever())]
@@ -132,8 +136,8 @@ class Worker:
             started_at=now,
             lease_until=self.lease_until,
         )
-        rows = [workflow.to_row(now) for workflow in self.workflows.values()]
-        await self._read(self.store.join, process, rows)
+        rows = [workflow.to_row(now) for workflow in self._registered.values()]
+        await self.read(self.store.join, process, rows)
         self.committer.process_id, self.committer.epoch = self.process_id, 1
 
     async def stop(self, grace_s: float) -> None:
@@ -156,9 +160,9 @@ class Worker:
             await asyncio.sleep(0.01)
         self.is_closing = True
         if self._heartbeat is not None:
-            await self._read(self._heartbeat.stop)
+            await self.read(self._heartbeat.stop)
         try:
-            await self._read(self.store.leave, self.process_id, self.now_ms())
+            await self.read(self.store.leave, self.process_id, self.now_ms())
         except errors.StoreError as error:
             _log.warning("this process could not sign off, its lease runs out by itself: %s", error)
         self.committer.close()
@@ -168,7 +172,8 @@ class Worker:
             for future in futures:
                 future.cancel()
 
-    async def _read(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def read(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Make a blocking call of the store away from the event loop."""
         return await self._reads(function, *args)
 
     # --- accepting -------------------------------------------------------------------------------
@@ -209,7 +214,9 @@ class Worker:
         """
         if self.is_draining:
             self._unreserve(accept.runs)
-            raise errors.StoreUnavailable("This process is stopping.", means="Nothing was stored.", todo="Send it again.")
+            raise errors.StoreUnavailable(
+                "This process is stopping.", means="Nothing was stored.", todo="Send it again."
+            )
         if failpoints.is_armed():
             failpoints.hit("accept.before_insert")
         try:
@@ -259,10 +266,12 @@ class Worker:
         """Give the commit of an event emitted inside a run, guarded by the run's fence."""
         self.check_depth(execution.run)
         now = self.now_ms()
-        text = codec.encode_plain(
+        text = json_plain.encode_plain(
             payload, what=f"the payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
         )
-        event = EventRow(source=source, id=event_id, type=type_, payload=text, received_at=now, subject=subject)
+        event = EventRow(
+            source=source, id=event_id, type=type_, payload=text, received_at=now, subject=subject
+        )
         runs = self.runs_for(source, type_, now, parent=execution.run)
         return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)
 
@@ -326,9 +335,7 @@ class Worker:
         rest = [row for row in claimed if row not in fresh]
         if rest:
             self._reserved += len(rest)
-            task = self.loop.create_task(self._load(rest))
-            self._loading.add(task)
-            task.add_done_callback(self._loading.discard)
+            self._spawn(self._load(rest))
 
     async def _load(self, claimed: list[Claimed]) -> None:
         """Read the histories of claimed runs with one query and go on with them."""
@@ -337,7 +344,7 @@ class Worker:
         try:
             while True:
                 try:
-                    histories = await self._read(self.store.histories, [row.run.run_id for row in claimed])
+                    histories = await self.read(self.store.histories, [row.run.run_id for row in claimed])
                     break
                 except errors.StoreUnavailable:
                     await asyncio.sleep(0.2)
@@ -396,16 +403,14 @@ class Worker:
         """Make sure that *parent* hears of a child that ended already, here or elsewhere."""
         if child_run_id in self.executions:
             return
-        task = self.loop.create_task(self._look_at_children([parent], retry_failed=is_reopened))
-        self._loading.add(task)
-        task.add_done_callback(self._loading.discard)
+        self._spawn(self._look_at_children([parent], retry_failed=is_reopened))
 
     async def _look_at_children(self, parents: list[Execution], *, retry_failed: bool = False) -> None:
         wanted = {run_id: parent for parent in parents for run_id in parent.open_children()}
         if not wanted:
             return
         try:
-            rows = await self._read(self.store.states, list(wanted))
+            rows = await self.read(self.store.states, list(wanted))
         except errors.StoreUnavailable:
             return
         for run_id, row in rows.items():
@@ -422,13 +427,28 @@ class Worker:
 
     async def _cancel_older_children(self, run: RunRow) -> None:
         """Cancel what older generations called and did not finish (RULINGS 21)."""
-        for child in await self._read(self.store.children, run.run_id):
+        for child in await self.read(self.store.children, run.run_id):
             if child.is_called and child.parent_generation != run.generation and child.state not in TERMINAL:
                 await self.steer_child(child.run_id, "cancel")
 
-    async def steer_child(self, run_id: str, verb: str) -> None:
-        """Set by the app: operator's verbs on behalf of a parent."""
-        raise NotImplementedError(verb)
+    def steered(self, run_id: str, move: RunMove) -> None:
+        """Hear that an operator changed a run: if it is in memory, its holder is no longer we."""
+        execution = self.executions.get(run_id)
+        if execution is not None:
+            execution.stop("lost")
+        if move.due_at is not None:
+            self.hint()
+        if move.wakes_run_id is not None:
+            parent = self.executions.get(move.wakes_run_id)
+            if parent is not None:
+                self._spawn(self._look_at_children([parent]))
+            else:
+                self.hint()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(coroutine)
+        self._loading.add(task)
+        task.add_done_callback(self._loading.discard)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -457,7 +477,7 @@ class Worker:
                 self._evicted()
 
     async def _look(self) -> None:
-        look = await self._read(self.store.look, self.process_id, self._names)
+        look = await self.read(self.store.look, self.process_id, self._names)
         now = self.now_ms()
         if look.next_due is not None:
             if look.next_due <= now:
@@ -465,21 +485,31 @@ class Worker:
             else:
                 self.due_at(look.next_due)
         if look.oldest_lease is not None and look.oldest_lease < now:
-            await self._read(self._take_over)
+            await self.read(self._take_over)
         if look.woken:
             parents = [self.executions[run_id] for run_id in look.woken if run_id in self.executions]
             await self._look_at_children(parents)
+        if look.owned < len(self.executions):
+            await self._drop_lost()
         if look.owned > len(self.executions) + self._reserved + len(self._loading):
             await self._adopt()
         self._want_suspect = True
 
+    async def _drop_lost(self) -> None:
+        """Stop runs that an operator took away from us in another process."""
+        candidates = list(self.executions.values())
+        owned = await self.read(self.store.owned, self.process_id)
+        for execution in candidates:
+            if execution.run_id not in owned:
+                execution.stop("lost")
+
     async def _adopt(self) -> None:
         """Go on with runs that are ours in the store and not in memory: a claim whose reply was lost."""
-        owned = await self._read(self.store.owned, self.process_id)
+        owned = await self.read(self.store.owned, self.process_id)
         strays = [run_id for run_id in owned if run_id not in self.executions]
         self._strays, again = set(strays), [run_id for run_id in strays if run_id in self._strays]
         if again:
-            await self._read(self.store.give_back, self.process_id, again, self.now_ms())
+            await self.read(self.store.give_back, self.process_id, again, self.now_ms())
             self.hint()
 
     _strays: set[str] = set()  # noqa: RUF012 - replaced, never changed
@@ -511,12 +541,14 @@ class Worker:
         if self._is_rejoining or self.is_closing:
             return
         self._is_rejoining = True
-        _log.error("process %s lost its lease; it drops %d runs and starts afresh", self.process_id, len(self.executions))
+        _log.error(
+            "process %s lost its lease; it drops %d runs and starts afresh",
+            self.process_id,
+            len(self.executions),
+        )
         for execution in list(self.executions.values()):
             execution.stop("lost")
-        task = self.loop.create_task(self._rejoin())
-        self._loading.add(task)
-        task.add_done_callback(self._loading.discard)
+        self._spawn(self._rejoin())
 
     async def _rejoin(self) -> None:
         while not self.is_closing:
@@ -540,7 +572,7 @@ class Worker:
         try:
             while True:
                 if run_id not in self.executions:
-                    row = await self._read(self.store.run, run_id)
+                    row = await self.read(self.store.run, run_id)
                     if row is None:
                         raise errors.NotFound(f"There is no run {run_id!r} in this namespace.")
                     if row.state in TERMINAL:
@@ -555,6 +587,10 @@ class Worker:
                 waiting.remove(future)
             if not waiting:
                 self._waiters.pop(run_id, None)
+
+
+async def _no_steering(run_id: str, verb: str) -> None:
+    raise errors.ConfigError(f"{verb} of run {run_id} needs an app.")
 
 
 async def _in_thread(function: Callable[..., Any], *args: Any) -> Any:

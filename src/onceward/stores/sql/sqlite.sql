@@ -167,6 +167,17 @@ order by s.run_id, s.seq
 -- name: states
 select {run} from {t}run r where r.namespace = ? and r.run_id in (select value from json_each(?))
 
--- name: next_due
-select min(due_at) from {t}queue
-where namespace = ? and process_id is null and workflow in (select value from json_each(?))
+-- name: look
+select
+  (select min(due_at) from {t}queue
+   where namespace = ?1 and process_id is null and workflow in (select value from json_each(?3))),
+  (select min(lease_until) from {t}process where namespace = ?1 and process_id <> ?2),
+  (select count(*) from {t}queue where namespace = ?1 and process_id = ?2),
+  (select group_concat(run_id) from {t}queue where namespace = ?1 and process_id = ?2 and woken = 1),
+  (select group_concat(process_id) from {t}process where namespace = ?1 and process_id <> ?2)
+
+-- name: give_back
+update {t}queue set process_id = null, due_at = ?4 where namespace = ?1 and process_id = ?2 and run_id = ?3
+
+-- name: give_back_run
+update {t}run set state = 'queued' where namespace = ?1 and run_id = ?2 and state = 'running'

@@ -136,7 +136,7 @@ class StepVerbs:
         retry: Retry = ...,
         timeout: Duration | None = ...,  # noqa: ASYNC109
     ) -> R: ...
-    async def run(  # type: ignore[misc] - mypy takes *args: *Ts for wider than *args: Any
+    async def run(  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
         self, name: str, function: Any, /, *args: Any, **kwargs: Any
     ) -> Any:
         """Run a function as a step and give its result; a saved result answers without running it.
@@ -261,7 +261,7 @@ class SyncStepVerbs:
         retry: Retry = ...,
         timeout: Duration | None = ...,
     ) -> R: ...
-    def run(  # type: ignore[misc] - as above
+    def run(  # type: ignore[misc]  # likewise
         self, name: str, function: Any, /, *args: Any, **kwargs: Any
     ) -> Any:
         """Run a function as a step and give its result; see `StepVerbs.run`."""

@@ -39,6 +39,7 @@ from onceward.core.ports import (
     Claim,
     Claimed,
     EventFilter,
+    Look,
     RunFilter,
     Steer,
     TakenOver,
@@ -641,6 +642,14 @@ class SqliteStore:
             row = connection.execute(sql["claimed"], (namespace, run_id)).fetchone()
             yield Claimed(to_value(RunRow, row[:RUN_WIDTH]), to_value(EventRow, row[RUN_WIDTH:]))
 
+    def give_back(self, process_id: str, run_ids: Sequence[str], now: Millis) -> None:
+        """Make owned runs due again that this process does not have in memory."""
+        with self._writing() as connection:
+            for run_id in run_ids:
+                parameters = (self.namespace, process_id, run_id, now)
+                if connection.execute(self._sql["give_back"], parameters).rowcount == 1:
+                    connection.execute(self._sql["give_back_run"], (self.namespace, run_id))
+
     # --- operators -----------------------------------------------------------------------------
 
     def steer(self, steer: Steer) -> bool:
@@ -802,10 +811,14 @@ class SqliteStore:
         """Give what a process owns, with whether something woke each."""
         return {run_id: bool(woken) for run_id, woken in self._read("owned", process_id=process_id)}
 
-    def next_due(self, workflows: Sequence[str]) -> Millis | None:
-        """Give when the next unowned run wants to be claimed."""
-        due: Millis | None = self._select("next_due", self.namespace, _json(workflows))[0][0]
-        return due
+    def look(self, process_id: str, workflows: Sequence[str]) -> Look:
+        """Give what a process wants to know once a poll, with one query."""
+        due, lease, owned, woken, others = self._select("look", self.namespace, process_id, _json(workflows))[
+            0
+        ]
+        if others and any(self._is_free(other) for other in others.split(",")):
+            lease = 0
+        return Look(due, lease, owned, tuple(woken.split(",")) if woken else ())
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""

@@ -94,10 +94,7 @@ class SqliteMemory(Factory):
 @pytest.fixture(params=["sqlite-file", "sqlite-memory"])
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFactory]:
     """An empty database of each kind."""
-    factory: Factory
-    if request.param == "sqlite-file":
-        factory = SqliteFile(tmp_path / "onceward.db")
-    else:
-        factory = SqliteMemory()
+    is_file = request.param == "sqlite-file"
+    factory = SqliteFile(tmp_path / "onceward.db") if is_file else SqliteMemory()
     yield factory
     factory.close()

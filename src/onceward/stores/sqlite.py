@@ -208,6 +208,14 @@ class SqliteStore(SqliteReads):
                 self._connections.locks.forget(process_id)
         return TakenOver(tuple(dead), released, tuple(held))
 
+    def give_back(self, process_id: str, run_ids: Sequence[str], now: Millis) -> None:
+        """Make owned runs due again that this process does not have in memory."""
+        with self._connections.writing() as connection:
+            for run_id in run_ids:
+                parameters = (self.namespace, process_id, run_id, now)
+                if connection.execute(self._sql["give_back"], parameters).rowcount == 1:
+                    connection.execute(self._sql["give_back_run"], (self.namespace, run_id))
+
     # --- the hot path --------------------------------------------------------------------------
 
     def apply(self, process_id: str, epoch: int, batch: Batch) -> BatchResult:

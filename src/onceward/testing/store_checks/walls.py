@@ -56,7 +56,7 @@ def no_read_shows_another_namespace(stores: StoreFactory) -> None:
     assert stranger.workflows() == []
     assert stranger.processes() == []
     assert stranger.owned("p1") == {}
-    assert stranger.next_due(WORKFLOWS) is None
+    assert stranger.look("p1", WORKFLOWS).next_due is None
     assert not any(stranger.dump("event", "run", "queue", "step", "audit", "committer").values())
 
 

@@ -1,0 +1,664 @@
+"""The app: picks the store, wires the parts, and is what users talk to.
+
+One `App` a process. It is made at import time without touching anything, opened where its code
+runs (an ASGI lifespan, ``async with``, or a thread of its own for frameworks without a loop),
+and closed there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+
+import msgspec
+
+from onceward.authoring.context import Context, SyncContext
+from onceward.authoring.current import frame_var, session_var
+from onceward.authoring.event import Event
+from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
+from onceward.authoring.step import Step
+from onceward.authoring.workflow import Policies, Workflow, checked_name, triggers_of
+from onceward.core import errors, ids, json_plain
+from onceward.core import steer as steering
+from onceward.core.duration import Duration, to_ms
+from onceward.core.ids import IdSource
+from onceward.core.model import AuditRow, EventRow, NewRun, RunRow, StepKey
+from onceward.core.ports import Accept, EventFilter, RunFilter, Store
+from onceward.core.retry import Retry
+from onceward.core.settings import SETTINGS, Settings, resolve
+from onceward.core.states import Effect, RunState, StepState, Verb
+from onceward.core.steer import Reply
+from onceward.core.triggers import Trigger
+from onceward.handles import Emitted, EventView, RunHandle
+from onceward.runtime import failpoints
+from onceward.runtime.clock import StoreClock, SystemEntropy, wall_ms
+from onceward.runtime.worker import Worker
+from onceward.stores.choose import make_store
+from onceward.version import __version__
+
+if TYPE_CHECKING:
+    from onceward.sources.base import Source
+    from onceward.sync import SyncApp
+    from onceward.web.receiver import Receiver
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
+SourceT = TypeVar("SourceT", bound="Source")
+
+_log = logging.getLogger("onceward.app")
+
+
+class App:
+    """Receives events, makes exactly one run of each, carries every run to its end.
+
+    Args:
+        store: where events and runs are kept, e.g. ``sqlite:///orders.db`` or
+            ``postgresql://user@host/database``; by default ``ONCEWARD_STORE``.
+        settings: any other setting of the settings table, by name, e.g. ``concurrency=16``.
+
+    Raises:
+        ConfigError: a setting is unknown, cannot be read or contradicts another.
+    """
+
+    def __init__(self, store: str | None = None, **settings: Any) -> None:
+        self.settings: Settings = resolve(SETTINGS, {"store": store, **settings}, os.environ)
+        self._workflows: dict[str, Workflow[..., Any]] = {}
+        self._sources: dict[str, Source] = {}
+        self._worker: Worker | None = None
+        self._store: Store | None = None
+        self._receiver: Receiver | None = None
+        self._sync: SyncApp | None = None
+        self._pid = 0
+
+    # --- registering -------------------------------------------------------------------------
+
+    def source(self, source: SourceT) -> SourceT:
+        """Register a source; its deliveries come in at ``POST /hooks/<name>``.
+
+        Raises:
+            ConfigError: the name is taken.
+        """
+        if source.name in self._sources:
+            raise errors.ConfigError(
+                f"There are two sources named {source.name!r}.",
+                means="Their deliveries could not be told apart.",
+                todo='Give one another name, e.g. Stripe(name="stripe-eu", secrets=[…]).',
+            )
+        self._sources[source.name] = source
+        return source
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Give the registered sources by name."""
+        return self._sources
+
+    @overload
+    def step(self, function: Callable[P, R], /) -> Step[P, R]: ...
+    @overload
+    def step(
+        self, /, *, name: str | None = None, retry: Retry = ..., timeout: Duration | None = None
+    ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+    def step(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry = DEFAULT_STEP_RETRY,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Make a function a step: called in a run it is saved, elsewhere it is itself.
+
+        Args:
+            function: async or plain.
+            name: what identifies it in a run; the function's name by default.
+            retry: how it is tried again.
+            timeout: how long one try may take.
+        """
+        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout of a step")
+
+        def decorate(function: Callable[..., Any]) -> Step[..., Any]:
+            chosen = checked_name(name or function.__name__, "step")
+            return Step(function, chosen, StepOptions(retry=retry, timeout_ms=timeout_ms))
+
+        return decorate if function is None else decorate(function)
+
+    @overload
+    def workflow(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Workflow[P, R]: ...
+    @overload
+    def workflow(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(
+        self,
+        /,
+        *,
+        on: Trigger | str | Sequence[Trigger | str] | None = None,
+        name: str | None = None,
+        retry: Retry = ...,
+        deadline: Duration | None = None,
+    ) -> WorkflowDecorator: ...
+    def workflow(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        on: Trigger | str | Sequence[Trigger | str] | None = None,
+        name: str | None = None,
+        retry: Retry = DEFAULT_RUN_RETRY,
+        deadline: Duration | None = None,
+    ) -> Any:
+        """Register a workflow: a function that takes the context first.
+
+        Args:
+            function: ``async def`` (it gets a `Context`) or plain (it gets a `SyncContext`).
+            on: what starts it: ``stripe["charge.*"]``, the type of an emitted event, or several.
+            name: the function's name by default; it must not change while runs are open.
+            retry: how often the whole run is tried again when its code fails.
+            deadline: how long a run may take in all.
+        """
+        deadline_ms = None if deadline is None else to_ms(deadline, what="deadline of a workflow")
+        decorator = WorkflowDecorator(self, on, name, Policies(retry, deadline_ms))
+        return decorator if function is None else decorator(function)
+
+    def _register(self, workflow: Workflow[..., Any]) -> None:
+        if workflow.name in self._workflows:
+            raise errors.ConfigError(
+                f"There are two workflows named {workflow.name!r}.",
+                means="A run could not tell which is its code.",
+                todo="Give one another name=.",
+            )
+        if self._worker is not None:
+            raise errors.ConfigError(
+                f"The workflow {workflow.name!r} was registered after the app was opened.",
+                means="Events could already have passed it by.",
+                todo="Register workflows when the module is imported.",
+            )
+        for trigger in workflow.triggers:
+            if trigger.source != "own" and trigger.source not in self._sources:
+                raise errors.ConfigError(
+                    f"The workflow {workflow.name!r} is on source {trigger.source!r}, which this app does not have.",
+                    means="It would never run.",
+                    todo=f"Register the source first: app.source(…) with the name {trigger.source!r}.",
+                )
+        self._workflows[workflow.name] = workflow
+
+    @property
+    def workflows(self) -> Mapping[str, Workflow[..., Any]]:
+        """Give the registered workflows by name."""
+        return self._workflows
+
+    # --- life --------------------------------------------------------------------------------
+
+    async def open(self, *, runs: bool = True) -> None:
+        """Open the store, migrate it, and begin to carry runs in this event loop.
+
+        Args:
+            runs: whether this process runs workflows, or only accepts and steers.
+
+        Raises:
+            ConfigError: no store is named.
+            StoreUnavailable: the database cannot be reached.
+            SchemaNewer: the store belongs to a newer Onceward.
+        """
+        if self._worker is not None and self._pid == os.getpid():
+            return
+        failpoints.arm_from_environment()
+        entropy = SystemEntropy()
+        store = self._store = make_store(self.settings, now_ms=wall_ms, random_bytes=entropy.random_bytes)
+        await asyncio.to_thread(store.open, migrate=True)
+        clock = await asyncio.to_thread(StoreClock, store.now_ms)
+        id_source = IdSource(now_ms=clock.now_ms, random_bytes=entropy.random_bytes)
+        worker = Worker(
+            store,
+            self.settings,
+            self._workflows,
+            runs=runs,
+            now_ms=clock.now_ms,
+            ids=id_source,
+            version=__version__,
+            refresh_clock=clock.refresh,
+        )
+        worker.steer_child = self._steer_child
+        await worker.start()
+        self._worker, self._pid = worker, os.getpid()
+
+    async def close(self, grace: Duration | None = None) -> None:
+        """Stop: finish running steps within *grace*, give the rest back, close the store.
+
+        Args:
+            grace: the setting ``drain`` by default.
+        """
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            grace_ms = self.settings.drain_ms if grace is None else to_ms(grace, what="grace")
+            if self._receiver is not None:
+                self._receiver.drain()
+            await worker.stop(grace_ms / 1000)
+            await asyncio.to_thread(worker.store.close)
+
+    async def __aenter__(self) -> App:
+        """Open the app in this event loop."""
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close the app."""
+        await self.close()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, *_: Any) -> AsyncIterator[None]:
+        """Open and close around a web application: ``FastAPI(lifespan=app.lifespan)``."""
+        async with self:
+            yield
+
+    @property
+    def sync(self) -> SyncApp:
+        """Give the same verbs, blocking, for code without an event loop."""
+        from onceward.sync import SyncApp
+
+        if self._sync is None or self._sync.pid != os.getpid():
+            self._sync = SyncApp(self)
+        return self._sync
+
+    def asgi(self) -> Receiver:
+        """Give the receiver as an ASGI application; its lifespan opens and closes the app.
+
+        Mounted inside another application whose lifespan does not reach it, use `lifespan` there.
+        """
+        from onceward.web.intake import receiver_for
+
+        if self._receiver is None:
+            self._receiver = receiver_for(self)
+        return self._receiver
+
+    def _open_worker(self) -> Worker:
+        if self._worker is None:
+            raise errors.ConfigError(
+                "The app is not open.",
+                means="There is no connection to the store yet.",
+                todo="Use `async with app:`, `with app.sync:`, or let app.asgi() open it in its lifespan.",
+            )
+        if self._pid != os.getpid():
+            raise errors.StoreForked(
+                f"The app was opened by process {self._pid} and is used by its child {os.getpid()}.",
+                means="Connections and threads do not survive a fork.",
+                todo="Open the app after the fork, in the child.",
+            )
+        return self._worker
+
+    # --- events and starts ---------------------------------------------------------------------
+
+    async def emit(
+        self,
+        type: str,
+        payload: Any = None,
+        *,
+        id: str | None = None,
+        subject: str | None = None,
+        occurred_at: datetime | None = None,
+    ) -> Emitted:
+        """Store an event and a run for every workflow that subscribed to its type.
+
+        Inside a step's body it commits with the step's checkpoint; in a workflow outside a step
+        it raises, since it would happen at every attempt.
+
+        Args:
+            type: what happened, e.g. ``"order.paid"``.
+            payload: JSON-native data.
+            id: makes the emit itself idempotent: the same id gives the same event.
+            subject: what it is about.
+            occurred_at: when it happened, with a time zone.
+
+        Raises:
+            IdClash: the id exists with another payload.
+            CallOutsideStep: called in a workflow outside a step.
+            StoreUnavailable: nothing was stored.
+        """
+        checked_name(type, "event type")
+        frame = frame_var.get()
+        if frame is not None:
+            session: Any = frame.session
+            source, event_id = session.emit_inside(frame, type, payload, id, subject)
+            return Emitted(source, event_id, False, ())
+        self._refuse_in_workflow("emit")
+        worker = self._open_worker()
+        text = json_plain.encode_plain(
+            payload, what=f"the payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
+        )
+        now = worker.now_ms()
+        source = f"emit/{type}"
+        event = EventRow(
+            source=source,
+            id=_checked_id(id) if id is not None else worker.ids.hex(12),
+            type=type,
+            payload=text,
+            received_at=now,
+            subject=subject,
+            occurred_at=None if occurred_at is None else int(occurred_at.timestamp() * 1000),
+            content_hash=None if id is None else content_hash(text),
+        )
+        accepted = await worker.accept(Accept(event, worker.runs_for(source, type, now)))
+        if accepted.is_clash:
+            raise _clash(source, event.id)
+        runs = [self.run(run_id) for run_id in accepted.runs.values()]
+        return Emitted(source, event.id, accepted.is_duplicate, runs)
+
+    @overload
+    async def start(
+        self, workflow: Workflow[[Event], R], payload: Any = ..., /, *, id: str | None = ...
+    ) -> RunHandle[R]: ...
+    @overload
+    async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
+    @overload
+    async def start(self, workflow: Workflow[[], R], /, *, id: str | None = ...) -> RunHandle[R]: ...
+    @overload
+    async def start(
+        self, workflow: Workflow[[A1], R], a1: A1, /, *, id: str | None = ...
+    ) -> RunHandle[R]: ...
+    @overload
+    async def start(
+        self, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, id: str | None = ...
+    ) -> RunHandle[R]: ...
+    @overload
+    async def start(
+        self, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, id: str | None = ...
+    ) -> RunHandle[R]: ...
+    async def start(self, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
+        """Start a run of a workflow; inside a step's body it commits with the step's checkpoint.
+
+        Args:
+            workflow: which.
+            args: what its function takes after the context; for one that takes an `Event`, the
+                event's payload.
+            kwargs: likewise, by name; and ``id=``, which makes the start itself idempotent.
+
+        Raises:
+            IdClash: the id exists with other arguments.
+            CallOutsideStep: called in a workflow outside a step.
+            NotStorable: an argument cannot be stored.
+            StoreUnavailable: nothing was stored.
+        """
+        event_id: str | None = kwargs.pop("id", None)
+        self._known(workflow)
+        frame = frame_var.get()
+        if frame is not None:
+            session: Any = frame.session
+            return RunHandle(self, session.start_inside(frame, workflow, args, kwargs, event_id), workflow)
+        self._refuse_in_workflow("start")
+        worker = self._open_worker()
+        text = workflow.pack(args, kwargs, limit_bytes=self.settings.value_bytes_max)
+        hashed = None
+        if event_id is not None:
+            event_id, hashed = _checked_id(event_id), content_hash(text)
+        accept = worker.start_accept(workflow, event_id, text, hashed)
+        accepted = await worker.accept(accept)
+        if accepted.is_clash:
+            raise _clash(accept.event.source, accept.event.id)
+        run_id = accepted.runs[workflow.name]
+        return RunHandle(self, run_id, workflow, is_duplicate=accepted.is_duplicate)
+
+    def _known(self, workflow: Workflow[..., Any]) -> None:
+        if not isinstance(workflow, Workflow) or self._workflows.get(workflow.name) is not workflow:
+            name = getattr(workflow, "name", None) or getattr(workflow, "__name__", repr(workflow))
+            raise errors.WorkflowUnknown(
+                f"{name!r} is not a workflow of this app.",
+                means="Nothing was started.",
+                todo="Decorate it with @app.workflow() of the same app.",
+            )
+
+    def _refuse_in_workflow(self, verb: str) -> None:
+        if session_var.get() is not None:
+            raise errors.CallOutsideStep(
+                f"app.{verb} was called in a workflow outside a step.",
+                means="Code between steps runs again at every attempt, and so would this.",
+                todo=f"Use `await ctx.step.{verb}(name, …)`, or call app.{verb} inside a step's body.",
+            )
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def run(self, run_id: str) -> RunHandle[Any]:
+        """Give a handle on a run by its id; whether it exists is seen when it is asked something."""
+        return RunHandle(self, run_id)
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        state: RunState | str | None = None,
+        source: str | None = None,
+        event_id: str | None = None,
+        problems: bool = False,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> list[RunRow]:
+        """List runs, newest first.
+
+        Args:
+            workflow: only of this workflow.
+            state: only in this state.
+            source: with *event_id*, only the runs of this event.
+            event_id: see *source*.
+            problems: only failed and held runs that nobody dismissed.
+            before: only runs older than this run id, for the next page.
+            limit: at most this many, up to 1,000.
+        """
+        where = RunFilter(
+            workflow=workflow,
+            state=None if state is None else RunState(state),
+            source=source,
+            event_id=event_id,
+            before=before,
+            limit=_checked_limit(limit),
+            problems=problems,
+        )
+        return await self._ask("runs", where)  # type: ignore[no-any-return]
+
+    async def event(self, source: str, id: str) -> EventView:
+        """Give a stored event with its runs and deliveries.
+
+        Raises:
+            NotFound: no such event in this namespace.
+        """
+        row = await self._ask("event", source, id)
+        if row is None:
+            raise errors.NotFound(f"There is no event {id!r} of source {source!r} in this namespace.")
+        runs = await self._ask("runs", RunFilter(source=source, event_id=id, limit=1_000))
+        deliveries = await self._ask("deliveries", source, id)
+        return EventView(row, list(reversed(runs)), deliveries)
+
+    async def events(
+        self,
+        *,
+        source: str | None = None,
+        type: str | None = None,
+        subject: str | None = None,
+        before: tuple[int, str, str] | None = None,
+        limit: int = 100,
+    ) -> list[EventRow]:
+        """List events, newest first.
+
+        Args:
+            source: only of this source.
+            type: only of this type.
+            subject: only about this subject.
+            before: only older than this (received_at, source, id), for the next page.
+            limit: at most this many, up to 1,000.
+        """
+        where = EventFilter(
+            source=source, type=type, subject=subject, before=before, limit=_checked_limit(limit)
+        )
+        return await self._ask("events", where)  # type: ignore[no-any-return]
+
+    async def _ask(self, read: str, *args: Any) -> Any:
+        worker = self._open_worker()
+        return await worker.read(getattr(worker.store, read), *args)
+
+    async def _run_row(self, run_id: str) -> RunRow:
+        row: RunRow | None = await self._ask("run", run_id)
+        if row is None:
+            raise errors.NotFound(f"There is no run {run_id!r} in this namespace.")
+        return row
+
+    async def _ended(self, run_id: str, timeout_ms: int | None) -> RunRow:
+        worker = self._open_worker()
+        if timeout_ms is None:
+            return await worker.ended(run_id)
+        return await asyncio.wait_for(worker.ended(run_id), timeout_ms / 1000)
+
+    # --- steering ----------------------------------------------------------------------------
+
+    async def _steer(self, verb: Verb, run_id: str, *, actor: str, answer: str = "") -> Reply:
+        """Read, decide, commit if nothing changed meanwhile; again if it did."""
+        worker = self._open_worker()
+        first: RunRow | None = None
+        while True:
+            run = await self._run_row(run_id)
+            first = first or run
+            if verb is Verb.RESTART and run.generation > first.generation:
+                return Reply(
+                    run_id, Effect.JOIN, "joined the restart", run.state, run.generation, run.attempt
+                )
+            steps = await self._ask("steps", run_id) if verb is Verb.RETRY else []
+            decision = steering.decide(
+                verb,
+                run,
+                now=worker.now_ms(),
+                actor=actor,
+                audit_id=worker.ids.hex(12),
+                steps=steps,
+                failed=await self._failed_steps(run) if verb in (Verb.RETRY, Verb.ANSWER) else (),
+                answer=answer,
+            )
+            if decision.steer is None:
+                return decision.reply
+            if await worker.read(worker.store.steer, decision.steer):
+                worker.steered(run_id, decision.steer.move)
+                return decision.reply
+
+    async def _failed_steps(self, run: RunRow) -> list[StepKey]:
+        for attempt in reversed(await self._ask("attempts", run.run_id)):
+            if attempt.generation == run.generation and attempt.failed_steps:
+                return [StepKey(*key) for key in msgspec.json.decode(attempt.failed_steps)]
+        return []
+
+    async def _steer_child(self, run_id: str, verb: str) -> None:
+        with contextlib.suppress(errors.StateConflict, errors.NotFound):
+            await self._steer(Verb(verb), run_id, actor="parent")
+
+    async def _replay(
+        self, run_id: str, from_step: str | None, payload: Any, request_id: str | None, actor: str
+    ) -> tuple[str, bool]:
+        worker = self._open_worker()
+        old = await self._run_row(run_id)
+        event: EventRow | None = await self._ask("event", old.source, old.event_id)
+        if event is None:
+            raise errors.StoreDamaged(f"Run {run_id} has no event.")
+        copies = [] if from_step is None else await self._kept_before(run_id, from_step)
+        now = worker.now_ms()
+        replay_input = old.input
+        if payload is not None:
+            replay_input = json_plain.encode_plain(
+                payload, what="the payload of a replay", limit_bytes=self.settings.value_bytes_max
+            )
+        deadline_at = None if old.deadline_at is None else now + (old.deadline_at - old.created_at)
+        run = NewRun(
+            run_id=worker.ids.run_id(),
+            workflow=old.workflow,
+            created_at=now,
+            deadline_at=deadline_at,
+            replay_id=request_id or worker.ids.hex(12),
+            replay_of=run_id,
+            input=replay_input,
+        )
+        audit = AuditRow(worker.ids.hex(12), now, run.run_id, Verb.REPLAY.value, actor, run_id)
+        accepted = await worker.read(worker.store.replay, Accept(event, [run]), copies, audit)
+        worker.hint()
+        return accepted.runs[old.workflow], accepted.is_duplicate
+
+    async def _kept_before(self, run_id: str, from_step: str) -> list[Any]:
+        """Give copies of the records that were saved before *from_step*'s."""
+        rows = await self._ask("steps", run_id)
+        first = next((row for row in rows if from_step in (row.name, str(row.key))), None)
+        if first is None:
+            known = ", ".join(repr(str(row.key)) for row in rows[:20]) or "none"
+            raise errors.ConfigError(
+                f"Run {run_id} has no step {from_step!r}.",
+                means="There is nothing to replay from.",
+                todo=f"Its saved steps are: {known}.",
+            )
+        origin = ids.composed(run_id, (await self._run_row(run_id)).generation)
+        return [
+            msgspec.structs.replace(row, origin=origin)
+            for row in rows
+            if row.seq < first.seq and row.state is StepState.DONE
+        ]
+
+
+class WorkflowDecorator:
+    """What ``app.workflow(…)`` gives: it registers the function that it decorates."""
+
+    def __init__(
+        self,
+        app: App,
+        on: Trigger | str | Sequence[Trigger | str] | None,
+        name: str | None,
+        policies: Policies,
+    ) -> None:
+        self._app = app
+        self._triggers = triggers_of(on)
+        self._name = name
+        self._policies = policies
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Workflow[..., Any]:
+        """Register *function*."""
+        workflow: Workflow[..., Any] = Workflow(
+            function, self._name or function.__name__, self._triggers, self._policies
+        )
+        self._app._register(workflow)
+        return workflow
+
+
+def content_hash(text: str | bytes) -> str:
+    """Give the hash by which the same id with other content is noticed."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:32]
+
+
+def _checked_id(id: str) -> str:
+    if not isinstance(id, str) or not id or len(id) > 255 or "\x00" in id:
+        raise errors.ConfigError(
+            f"The id {str(id)[:60]!r} cannot identify an event.",
+            means="Nothing was stored.",
+            todo="Use a text of 1 to 255 characters without NUL.",
+        )
+    return id
+
+
+def _checked_limit(limit: int) -> int:
+    if not 1 <= limit <= 1_000:
+        raise errors.ConfigError(f"limit={limit} is not between 1 and 1,000.", todo="Page with before=.")
+    return limit
+
+
+def _clash(source: str, event_id: str) -> errors.IdClash:
+    return errors.IdClash(
+        f"The event {event_id!r} of {source!r} exists with other content.",
+        means="The first stays as it is; nothing was stored.",
+        todo="Use another id for another fact, or leave the id out.",
+    )

@@ -66,8 +66,8 @@ def encode_plain(value: Any, *, what: str, limit_bytes: int) -> str:
     return encoded.decode()
 
 
-def decode_plain(text: str) -> Any:
-    """Give the value of a text that `encode_plain` wrote.
+def decode_plain(text: str, *, what: str = "A stored value") -> Any:
+    """Give the value of a text that `encode_plain` wrote; *what* names it in messages.
 
     Raises:
         StoreDamaged: the text is no JSON; it was cut short or edited.
@@ -76,7 +76,7 @@ def decode_plain(text: str) -> Any:
         return _decode(text)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise StoreDamaged(
-            f"A stored value cannot be read: {error}.",
+            f"{what} cannot be read: {error}.",
             means="Its row was truncated or edited by hand.",
             todo="Restore the row from a backup, or restart the run.",
         ) from error
@@ -172,18 +172,23 @@ def _plain_parts(value: Any) -> list[tuple[Step, Any]]:
     return list(enumerate(value)) if type(value) is list else []
 
 
-def _reason(part: Any) -> str | None:
-    kind = type(part)
-    if kind is str:
+def scalar_reason(part: Any) -> str | None:
+    """Give the objection to a text, an int or a float that JSON cannot give back; None for the rest."""
+    if isinstance(part, str):
         return None if _is_unicode(part) else "is text with half a surrogate pair, which is not Unicode"
-    if kind is int:
+    if isinstance(part, int):
         return (
             None
             if _INT_BELOW < part < _INT_ABOVE
             else f"is an integer of more than {INT_DIGITS_MAX:,} digits"
         )
-    if kind is float:
-        return float_reason(part)
+    return float_reason(part) if isinstance(part, float) else None
+
+
+def _reason(part: Any) -> str | None:
+    kind = type(part)
+    if kind in _SCALARS:
+        return scalar_reason(part)
     if kind is dict:
         for key in part:
             if type(key) is not str:
@@ -191,7 +196,7 @@ def _reason(part: Any) -> str | None:
             if not _is_unicode(key):
                 return f"has the key {shown(key)}, which is not Unicode"
         return None
-    return None if kind in _SCALARS or kind is list else f"is of type {type_name(part)}"
+    return None if kind is list else f"is of type {type_name(part)}"
 
 
 def _is_unicode(text: str) -> bool:

@@ -206,15 +206,15 @@ def test_two_processes_of_the_same_millisecond_do_not_meet() -> None:
 
 
 FORK = """
-import os, sys
+import os
 from onceward.core.ids import IdSource
 
 ids = IdSource(lambda: 1_700_000_000_000, os.urandom)
 ids.draw()
 child = os.fork()
-print(ids.run_id(), ids.uuid4(), ids.draw(), flush=True)
 if child:
     os.waitpid(child, 0)
+print(ids.run_id(), ids.uuid4(), ids.draw(), flush=True)
 """
 
 

@@ -237,6 +237,8 @@ def same(value: Any, other: Any) -> bool:
         return same(list(value.items()), list(other.items()))
     if dataclasses.is_dataclass(value):
         return all(same(getattr(value, f.name), getattr(other, f.name)) for f in dataclasses.fields(value))
+    if attrs.has(type(value)):
+        return all(same(getattr(value, f.name), getattr(other, f.name)) for f in attrs.fields(type(value)))
     if isinstance(value, msgspec.Struct):
         return all(same(getattr(value, name), getattr(other, name)) for name in value.__struct_fields__)
     if isinstance(value, (datetime, time)):

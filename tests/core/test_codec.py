@@ -37,7 +37,7 @@ from hypothesis import strategies as st
 
 from onceward.core.codec import codec_for
 from onceward.core.errors import ConfigError, HistoryMismatch, NotStorable, StoreDamaged, ValueTooLarge
-from onceward.core.shown import shown
+from tests.helpers import named
 
 LIMIT = 1_000_000
 WHAT = "The result of step 'charge'"
@@ -290,7 +290,7 @@ def test_a_supported_value_comes_back_equal_and_of_the_same_types(pair: tuple[An
         (tuple[object, int], ([1], 2)),
         (str, "\x00"),
     ],
-    ids=shown,
+    ids=named,
 )
 def test_more_annotations_that_are_supported(annotation: Any, value: Any) -> None:
     decoded = back(annotation, value)
@@ -452,7 +452,7 @@ NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
         (bytes, "text", "$"),
         (bytes, memoryview(b"x"), "$ is of type memoryview"),
     ],
-    ids=lambda value: shown(value)[:60] if not isinstance(value, Raising) else "Raising",
+    ids=lambda value: named(value)[:60] if not isinstance(value, Raising) else "Raising",
 )
 def test_a_value_that_would_not_come_back_the_same_is_refused_by_place(
     annotation: Any, value: Any, words: str
@@ -541,7 +541,7 @@ class Generically(Generic[T]):
         3,
         ...,
     ],
-    ids=shown,
+    ids=named,
 )
 def test_an_annotation_that_cannot_be_stored_is_refused_when_the_codec_is_made(annotation: Any) -> None:
     with pytest.raises(ConfigError, match=r"The annotation .* cannot be stored: ") as refused:

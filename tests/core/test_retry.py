@@ -21,6 +21,7 @@ from onceward.core.errors import (
     ValueTooLarge,
 )
 from onceward.core.retry import NO_RETRY, TRIES_MAX, Decision, Retry, decide, next_delay
+from tests.helpers import named
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
@@ -156,7 +157,7 @@ def test_an_impossible_attempt_or_draw_is_a_programming_error(attempt: int, draw
         {"on": {ValueError: Retry(never=(OSError,))}},
         {"on": {ValueError: Retry(only=(OSError,))}},
     ],
-    ids=str,
+    ids=named,
 )
 def test_a_policy_that_cannot_work_is_refused_when_it_is_written(arguments: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"Retry"):
@@ -213,7 +214,7 @@ def test_no_retry_makes_one_try() -> None:
         ExceptionGroup("two", [RetryLater("1s"), Permanent("no such card")]),
         raised(Permanent("no"), RetryLater("1s")),
     ],
-    ids=repr,
+    ids=named,
 )
 def test_an_error_that_is_final_is_never_tried_again(error: BaseException) -> None:
     decision = decided(error, Retry(100, on={BaseException: Retry(100)}))
@@ -222,7 +223,9 @@ def test_an_error_that_is_final_is_never_tried_again(error: BaseException) -> No
     assert decision.reason.endswith("is not tried again")
 
 
-@pytest.mark.parametrize("error", [OSError(), OutcomeUnknown(), KeyboardInterrupt(), SystemExit(1)], ids=repr)
+@pytest.mark.parametrize(
+    "error", [OSError(), OutcomeUnknown(), KeyboardInterrupt(), SystemExit(1)], ids=named
+)
 def test_any_other_error_is_tried_again_by_default(error: BaseException) -> None:
     assert decided(error).delay_ms is not None
 
@@ -327,7 +330,7 @@ def test_retry_later_as_a_cause_is_heard() -> None:
     assert decided(raised(ValueError(), RetryLater("90s"))).delay_ms == 90_000
 
 
-@pytest.mark.parametrize("delay", [-1, math.nan, math.inf, 1e308, None, "P-1D", object()], ids=str)
+@pytest.mark.parametrize("delay", [-1, math.nan, math.inf, 1e308, None, "P-1D", object()], ids=named)
 def test_a_delay_that_cannot_be_read_does_not_cost_the_try(delay: object) -> None:
     decision = decided(RetryLater(delay), draw=0.5)
 

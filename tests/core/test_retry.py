@@ -385,7 +385,7 @@ def message(**headers: str) -> Message:
         raised(ValueError("wrapped"), HttpError(response=Answer({"Retry-After": "30"}))),
         ExceptionGroup("one", [HttpError(headers={"Retry-After": "30"})]),
     ],
-    ids=lambda error: f"{type(error).__name__}-{vars(error)}",
+    ids=lambda error: f"{type(error).__name__}-{named(vars(error))}",
 )
 def test_retry_after_is_found_where_clients_put_it(error: BaseException) -> None:
     assert decided(error).delay_ms == 30_000

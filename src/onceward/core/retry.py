@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
-from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
@@ -301,6 +300,9 @@ def _text(value: object) -> str:
 
 
 def _http_date_ms(text: str) -> Millis:
+    # Here and not above: it imports sockets and much else, and few errors carry a date.
+    from email.utils import parsedate_to_datetime
+
     when = parsedate_to_datetime(text)
     return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000)
 

@@ -450,7 +450,7 @@ NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
         (Raising, Raising(NOON), "$.value is of type datetime.datetime and would come back as str"),
         (Raising, Raising(StateRaises()), "$.value is of type "),
         (bytes, "text", "$"),
-        (bytes, memoryview(b"x"), "$ is of type memoryview"),
+        (bytes, bytearray(b"x"), "$ is of type bytearray"),
     ],
     ids=lambda value: shown(value)[:60] if not isinstance(value, Raising) else "Raising",
 )

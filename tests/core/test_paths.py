@@ -288,6 +288,15 @@ def test_data_that_is_no_expression_is_refused(data: Any) -> None:
     assert len(str(refused.value)) < 500
 
 
+def test_data_that_nests_beyond_pythons_recursion_is_refused() -> None:
+    data: Any = ["event", "type"]
+    for _ in range(5_000):
+        data = ["~", data]
+
+    with pytest.raises(ConfigError, match="No expression can be read"):
+        from_data(data)
+
+
 # --- mistakes that Python would not notice ---------------------------------------------------------
 
 

@@ -139,8 +139,7 @@ def next_delay(policy: Retry, attempt: int, draw: float) -> Millis | None:
         longest = int(min(policy.base_ms * float(policy.factor) ** (attempt - 1), policy.cap_ms))
     except OverflowError:  # 2.0 ** 1024 and beyond
         longest = policy.cap_ms if policy.base_ms else 0
-    # The product of a draw just below 1 can round up to longest + 1.
-    return min(int(draw * (longest + 1)), longest)
+    return int(draw * (longest + 1))
 
 
 def decide(

@@ -34,6 +34,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typing_extensions import TypeAliasType
 
 from onceward.core.codec import codec_for
 from onceward.core.errors import ConfigError, HistoryMismatch, NotStorable, StoreDamaged, ValueTooLarge
@@ -270,6 +271,7 @@ def test_a_supported_value_comes_back_equal_and_of_the_same_types(pair: tuple[An
         (collections.abc.Sequence[Decimal], [Decimal("1.10")]),
         (collections.abc.Mapping[str, UUID], {"a": UUID(int=7)}),
         (Pairs, {7: ("a", b"\xff\x00")}),
+        (TypeAliasType("Numbers", tuple[int, ...]), (1, 2)),  # what `type Numbers = ...` makes
         (PlainAddress, {"street": "a"}),
         (list[PlainAddress], [{"number": 3}, {}]),
         (Union[date, int, None], date(2024, 2, 29)),  # noqa: UP007

@@ -11,6 +11,7 @@ source_suffix = {".md": "markdown"}
 exclude_patterns: list[str] = []
 myst_heading_anchors = 3
 
+default_role = "py:obj"  # single backticks in docstrings name things of ours
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 napoleon_google_docstring = True

@@ -167,7 +167,7 @@ def directive(module: object, package: str, name: str) -> str:
         return f".. autoclass:: {package}.{name}\n   :members:"
     if callable(value):
         return f".. autofunction:: {package}.{name}"
-    return f".. autodata:: {package}.{name}"
+    return f".. py:data:: {package}.{name}\n   :type: {type(value).__name__}"
 
 
 PAGES: dict[str, Callable[[], str]] = {

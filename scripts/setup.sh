@@ -15,14 +15,14 @@ say() { printf '%s\n' "$*" >&2; }
 
 find_python() {
     local candidate
-    for candidate in ${PYTHON:-} python3 python3.14 python3.13 python3.12 python3.11; do
+    for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
         if command -v "$candidate" >/dev/null &&
             "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             command -v "$candidate"
             return
         fi
     done
-    say "No Python 3.11 or newer was found (tried ${PYTHON:+$PYTHON, }python3, python3.14 to python3.11)."
+    say "No Python 3.11 or newer was found (tried ${PYTHON:-python3, python3.14 to python3.11})."
     say "Onceward cannot be set up without it."
     say "Install it (Debian 12, Ubuntu 23.04 and newer: apt-get install python3 python3-venv), or name one: make setup PYTHON=/path/to/python3"
     return 1

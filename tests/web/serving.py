@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import uvicorn
-from tests.web.fake_intake import FakeIntake
 
 from onceward.web.receiver import Limits, Receiver
+from tests.web.fake_intake import FakeIntake
 
 DEADLINE_SECONDS = 20.0
 

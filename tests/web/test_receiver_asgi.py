@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import uvicorn
-from tests.web.fake_intake import NOW_MS, FakeIntake
 
 from onceward.core.errors import ConfigError
 from onceward.web.receiver import Limits, Receiver, Scope
+from tests.web.fake_intake import NOW_MS, FakeIntake
 
 BODY = b'{"id": "evt_1", "type": "invoice.paid"}'
 LIMITS = Limits(body_bytes_max=10_000, body_seconds_max=0.05)

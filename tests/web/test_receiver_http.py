@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import aiohttp
 import pytest
-from tests.web.fake_intake import CUSTOM_SECRET, NOW_MS, STRIPE_SECRET
-from tests.web.serving import DEADLINE_SECONDS, Reply, Served, read_reply, serving
 
 from onceward.core.errors import StoreUnavailable
 from onceward.sources import GitHub, Stripe
 from onceward.web.receiver import Limits
+from tests.web.fake_intake import CUSTOM_SECRET, NOW_MS, STRIPE_SECRET
+from tests.web.serving import DEADLINE_SECONDS, Reply, Served, read_reply, serving
 
 LIMITS = Limits(
     body_bytes_max=100_000,

@@ -282,10 +282,9 @@ def _is_plain(node: kinds.Type, seen: set[int]) -> bool:
 
 def _leaf_reason(part: Any) -> str | None:
     """Give the objection to a part that has no parts of its own, or None."""
-    if isinstance(part, (str, int, float)):
-        return scalar_reason(part)
-    if isinstance(part, (list, dict, tuple, set, frozenset)) or parts(part):
-        return None
+    reason = scalar_reason(part)
+    if reason is not None or issubclass(type(part), (list, dict, tuple, set, frozenset)) or parts(part):
+        return reason
     try:
         _encode(part)
     except Exception:  # noqa: BLE001 (hooks of the user's classes run here)

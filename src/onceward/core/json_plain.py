@@ -8,7 +8,6 @@ something else (a tuple into a list, NaN into null, the key 1 into "1").
 
 from __future__ import annotations
 
-import inspect
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -159,7 +158,7 @@ def _refusal(value: Any, what: str, limit_bytes: int, error: Exception | None = 
         return too_large(what, limit_bytes, limit_bytes, at_least=True)
     if fault is None:  # such as a dict that another thread changes meanwhile
         fault = Fault("$", None, f"cannot be encoded ({error})")
-    if inspect.isawaitable(fault.part):
+    if hasattr(type(fault.part), "__await__"):
         todo = "Await it inside the step."
     else:
         todo = _ANNOTATE if _has_annotation(fault.part) else _PLAIN_ONLY
@@ -174,15 +173,16 @@ def _plain_parts(value: Any) -> list[tuple[Step, Any]]:
 
 def scalar_reason(part: Any) -> str | None:
     """Give the objection to a text, an int or a float that JSON cannot give back; None for the rest."""
-    if isinstance(part, str):
+    kind = type(part)
+    if issubclass(kind, str):
         return None if _is_unicode(part) else "is text with half a surrogate pair, which is not Unicode"
-    if isinstance(part, int):
+    if issubclass(kind, int):
         return (
             None
             if _INT_BELOW < part < _INT_ABOVE
             else f"is an integer of more than {INT_DIGITS_MAX:,} digits"
         )
-    return float_reason(part) if isinstance(part, float) else None
+    return float_reason(part) if issubclass(kind, float) else None
 
 
 def _reason(part: Any) -> str | None:
@@ -210,11 +210,11 @@ def _is_unicode(text: str) -> bool:
 def _has_annotation(part: Any) -> bool:
     """Say whether an annotation would make the part storable."""
     kind: Any = type(part)
-    if kind in _ANNOTATED or isinstance(part, Enum):
+    if kind in _ANNOTATED or issubclass(kind, Enum):
         return True
     # NamedTuples; and dicts, which were refused for their keys.
     return (
         kind is dict
-        or (isinstance(part, tuple) and hasattr(kind, "_fields"))
+        or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
         or field_names(kind) is not None
     )

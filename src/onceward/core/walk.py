@@ -56,16 +56,20 @@ def path_text(steps: Iterable[Step]) -> str:
         else:
             words.append(f"[{json.dumps(step[:_PATH_CHARS_MAX])}]")
     text = "".join(words)
-    return text if len(text) <= _PATH_CHARS_MAX else f"…{text[-_PATH_CHARS_MAX:]}"
+    if len(text) <= _PATH_CHARS_MAX:
+        return text
+    return f"{text[: _PATH_CHARS_MAX // 2]}…{text[-_PATH_CHARS_MAX // 2 :]}"
 
 
 def parts(value: Any) -> list[tuple[Step, Any]]:
     """Give the parts of a container, or of an object whose fields are known; none for a leaf."""
-    if isinstance(value, dict):
-        return list(value.items())
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return list(enumerate(value))
+    # By type() throughout, not by isinstance, which asks the value for its __class__ and so runs
+    # its code.
     kind: Any = type(value)
+    if issubclass(kind, dict):
+        return list(value.items())
+    if issubclass(kind, (list, tuple, set, frozenset)):
+        return list(enumerate(value))
     names = field_names(kind)
     if names is None:
         return []
@@ -110,9 +114,12 @@ def first_fault(
     for depth in range(DEPTH_MAX + 1):
         below: list[tuple[tuple[Step, ...], Any]] = []
         for path, part in level:
-            objection = reason(part)
-            children = parts_of(part) if objection is None else []
-            if depth == DEPTH_MAX and (children or isinstance(part, (list, dict))):
+            try:
+                objection = reason(part)
+                children = parts_of(part) if objection is None else []
+            except Exception as error:  # noqa: BLE001 (properties of the user's classes run here)
+                objection, children = f"cannot be looked at ({type_name(error)})", []
+            if objection is None and depth == DEPTH_MAX and (children or type(part) in (list, dict)):
                 objection = TOO_DEEP
             if objection is not None:
                 return Fault(path_text(path), part, objection)
@@ -144,6 +151,8 @@ def first_difference(value: Any, decoded: Any) -> Fault | None:
         found = _difference(value, decoded, 0)
     except RecursionError:
         return Fault("$", value, TOO_DEEP)
+    except Exception as error:  # noqa: BLE001 (properties and comparisons of the user's classes run here)
+        return Fault("$", value, f"cannot be compared with what would come back ({type_name(error)})")
     if found is None:
         return None
     steps, part, reason = found
@@ -155,7 +164,12 @@ def _difference(value: Any, decoded: Any, depth: int) -> _Found | None:
     if kind is not type(decoded):
         if kind is int and type(decoded) is float and value == decoded:
             return None
-        return [], value, f"is of type {type_name(value)} and would come back as {type_name(decoded)}"
+        reason = float_reason(value) if kind is float else None
+        return (
+            [],
+            value,
+            reason or f"is of type {type_name(value)} and would come back as {type_name(decoded)}",
+        )
     if kind in _PLAINLY_COMPARED:
         return None if value == decoded else _changed(value, decoded)
     compare = _COMPARED_BY_TYPE.get(kind)
@@ -164,13 +178,13 @@ def _difference(value: Any, decoded: Any, depth: int) -> _Found | None:
         return None if reason is None else ([], value, reason)
     if depth >= DEPTH_MAX:
         return [], value, TOO_DEEP
-    if isinstance(value, dict):
+    if issubclass(kind, dict):
         return _dict_difference(value, decoded, depth)
-    if isinstance(value, (list, tuple)):
+    if issubclass(kind, (list, tuple)):
         if len(value) != len(decoded):
             return _changed(value, decoded)
         return _parts_difference(zip(range(len(value)), value, decoded, strict=True), depth)
-    if isinstance(value, (set, frozenset)):
+    if issubclass(kind, (set, frozenset)):
         return _set_difference(value, decoded, depth)
     fields_of: Any = kind
     if field_names(fields_of) is None:
@@ -219,7 +233,7 @@ def _changed(value: Any, decoded: Any) -> _Found:
 
 
 def _is_equal(value: Any, decoded: Any) -> bool:
-    if isinstance(value, Enum):
+    if issubclass(type(value), Enum):
         return value is decoded
     try:
         return bool(value == decoded)
@@ -253,7 +267,9 @@ def _time_reason(value: datetime | time, decoded: datetime | time) -> str | None
         # It would come back with the offset of that moment: equal, but an hour off after adding a
         # day over a clock change, and not even equal in the hour that comes twice.
         return f"is in the time zone {value.tzinfo}, of which only the offset would come back"
-    if value == decoded and value.utcoffset() == decoded.utcoffset() and value.fold == decoded.fold:
+    # `fold` is not compared and not kept: it is no part of equality, and refusing it would fail
+    # naive local times in the one hour of the year that comes twice.
+    if value == decoded and value.utcoffset() == decoded.utcoffset():
         return None
     return f"is {value!r} and would come back as {decoded!r}"
 

@@ -174,6 +174,9 @@ async def _end(execution: Execution, move: RunMove) -> None:
     """Commit the move together with whatever checkpoint still waits (RULINGS 5)."""
     pending = execution.operation()
     pending.move = move
+    if not execution.is_ending:
+        execution.is_ending = True
+        execution.worker.ending()
     if not await pending.future:
         raise errors.LeaseLost("The run was taken over or steered by an operator.")
     run = execution.run

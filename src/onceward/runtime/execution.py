@@ -66,6 +66,7 @@ class Execution:
         self.is_sync = not workflow.is_async
         self.loop = worker.loop
         self.root: asyncio.Task[None] | None = None
+        self.is_ending = False  # its code is over, its last commit is on its way
         self.stopping: str | None = None  # why it unwinds: suspend, hold, release, deadline, lost
         self.hold_reason: str | None = None
         self.calls = 0  # verbs in progress, parked ones included

@@ -1,0 +1,56 @@
+"""Fixtures for every test: one PostgreSQL for the whole session, a fresh database for each test."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onceward.testing.servers import PgBouncer, PostgresAddress, PostgresServer, unique_name
+
+
+@pytest.fixture(scope="session")
+def session_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all processes of this test session share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def postgres_server(session_directory: Path) -> Iterator[PostgresAddress]:
+    """The session's PostgreSQL, started by the first process that asks and shared by all.
+
+    Tests that stop a server, or that measure durability, start one of their own.
+    """
+    under_xdist = "PYTEST_XDIST_WORKER" in os.environ
+    if not under_xdist:
+        with PostgresServer(durable=False) as server:
+            yield server.address
+        return
+    note = session_directory / "postgres.json"
+    with (session_directory / "postgres.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not note.exists():
+            # Owned by xdist's controller: it outlives each of the workers.
+            server = PostgresServer(durable=False, owner_pid=os.getppid()).start()
+            note.write_text(json.dumps({"host": server.address.host, "port": server.address.port}))
+    yield PostgresAddress(**json.loads(note.read_text()))
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server: PostgresAddress) -> Iterator[str]:
+    """The URL of an empty database that only this test has."""
+    name = unique_name()
+    yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres_server: PostgresAddress) -> Iterator[PgBouncer]:
+    """PgBouncer in transaction mode with two server connections, before the session's PostgreSQL."""
+    with PgBouncer(postgres_server) as bouncer:
+        yield bouncer

@@ -23,7 +23,7 @@ _COMMITS = {
     "sleep": "a sleeping, waiting or backing-off run is given up until its time",
     "release": "a run is given back by a process that stops",
     "cancel": "an operator's cancel is stored",
-    "steer": "an operator's retry, restart, answer or dismissal is stored",
+    "steer": "an operator's retry, restart, replay, answer or dismissal is stored",
     "takeover": "the runs of a dead process are freed",
     "end": "a run's end is stored",
 }

@@ -67,6 +67,7 @@ class Accepted(msgspec.Struct, frozen=True):
     is_duplicate: bool
     is_clash: bool
     runs: dict[str, str]  # workflow -> run id
+    is_refused: bool = False  # the run that emits has lost its fence; nothing was written
 
 
 class RunMove(msgspec.Struct):
@@ -219,7 +220,11 @@ class Store(Protocol):
 
     # processes
     def join(self, process: ProcessRow, workflows: Sequence[WorkflowRow]) -> None:
-        """Register a process, its committer row and its workflows."""
+        """Register a process, its committer row and its workflows.
+
+        An older process of the same instance is evicted: its runs are lost once more, and at
+        ``CRASH_LIMIT`` they are held, since a supervisor restarts a killed process for ever.
+        """
         ...
 
     def heartbeat(self, process_id: str, epoch: int, lease_until: Millis) -> None:
@@ -281,7 +286,10 @@ class Store(Protocol):
         ...
 
     def histories(self, run_ids: Sequence[str]) -> dict[str, list[StepRow]]:
-        """Give the records of the present generations, one query for all."""
+        """Give the records of the present generations, one query for all.
+
+        A run whose records cannot be read is missing; ``steps`` says why.
+        """
         ...
 
     def attempts(self, run_id: str) -> list[AttemptRow]:
@@ -314,4 +322,11 @@ class Store(Protocol):
 
     def changes(self) -> Any:
         """Give a token that differs after another process committed, or None if it cannot tell."""
+        ...
+
+    def dump(self, *tables: str) -> dict[str, list[dict[str, Any]]]:
+        """Give all of this namespace's rows of some tables, as stored, for checkers.
+
+        All tables are seen at one moment. Names are without prefix: ``run``, ``step``, …
+        """
         ...

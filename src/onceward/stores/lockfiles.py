@@ -12,6 +12,12 @@ import fcntl
 import os
 from pathlib import Path
 
+CHECKPOINT = "checkpoint"
+"""The lock whose holder is the one process that checkpoints; often held, so tried for once."""
+
+TRIES_MAX = 20
+"""How often a lock is tried for: a look at it from another process holds it for an instant."""
+
 
 class LockFiles:
     """The locks of one process in the folder of one database.
@@ -28,18 +34,33 @@ class LockFiles:
         return self._folder / f"{name}.lock"
 
     def hold(self, name: str) -> bool:
-        """Take a lock, if it is free; True while this process has it."""
+        """Take a lock, if it is free; True while this process has it.
+
+        Raises:
+            OSError: the folder or the file cannot be made.
+        """
         if name in self._held:
-            return True
+            if self._is_at(self._held[name], name):
+                return True
+            # Whoever took this process over removed the file; a lock that none can see is none.
+            os.close(self._held.pop(name))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        for _ in range(TRIES_MAX):
+            descriptor = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if _lock(descriptor) and self._is_at(descriptor, name):
+                self._held[name] = descriptor
+                return True
             os.close(descriptor)
+            if name == CHECKPOINT:
+                return False
+        return False
+
+    def _is_at(self, descriptor: int, name: str) -> bool:
+        try:
+            there = os.stat(self._path(name))
+        except OSError:
             return False
-        self._held[name] = descriptor
-        return True
+        return os.path.samestat(os.fstat(descriptor), there)
 
     def is_free(self, name: str) -> bool:
         """Say whether a lock file exists that nobody holds.
@@ -53,12 +74,9 @@ class LockFiles:
         except OSError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
+            return _lock(descriptor)
         finally:
             os.close(descriptor)
-        return True
 
     def release(self, name: str) -> None:
         """Give a lock up and remove its file."""
@@ -74,6 +92,14 @@ class LockFiles:
 
     def forget(self, name: str) -> None:
         """Remove the file of a process that is gone."""
-        if name != "checkpoint":
+        if name != CHECKPOINT:
             with contextlib.suppress(OSError):
                 self._path(name).unlink()
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

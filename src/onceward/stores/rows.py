@@ -22,6 +22,8 @@ from onceward.core.model import (
     StepRow,
     WorkflowRow,
 )
+from onceward.core.ports import Claimed
+from onceward.core.states import RunState
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 
@@ -43,6 +45,20 @@ COLUMN_MACROS: Mapping[str, str] = {
 }
 """Macros for the ``select`` lists of the statements."""
 
+TABLES = (
+    "event",
+    "delivery",
+    "run",
+    "queue",
+    "step",
+    "attempt",
+    "audit",
+    "workflow",
+    "process",
+    "committer",
+)
+"""Every table with rows of a namespace, without prefix."""
+
 RUN_WIDTH = len(RunRow.__struct_fields__)
 
 
@@ -57,11 +73,45 @@ def to_value(row_type: type[Row], row: Sequence[Any]) -> Row:
             dict(zip(row_type.__struct_fields__, row, strict=True)), row_type, strict=False
         )
     except (msgspec.ValidationError, ValueError) as error:
+        named = zip(row_type.__struct_fields__[:2], row, strict=False)
         raise errors.StoreDamaged(
-            f"A row of {row_type.__name__} cannot be read: {error}.",
+            f"A row of {row_type.__name__} ({', '.join(f'{k}={v!r}' for k, v in named)}) cannot be read: {error}.",
             means="It was changed by something other than Onceward, or the file is damaged.",
             todo="Restore the row from a backup; the other rows are not affected.",
         ) from error
+
+
+def to_claimed(run_id: str, row: Sequence[Any] | None) -> Claimed:
+    """Make a claimed run of the row that joins it with its event.
+
+    Raises:
+        StoreDamaged: the event is missing, or a column holds what its field cannot.
+    """
+    if row is None:
+        raise errors.StoreDamaged(
+            f"The event of run {run_id!r} is missing.",
+            means="It was removed by something other than Onceward.",
+            todo="Restore the event's row from a backup, then answer the run.",
+        )
+    return Claimed(to_value(RunRow, row[:RUN_WIDTH]), to_value(EventRow, row[RUN_WIDTH:]))
+
+
+def to_listed_run(row: Sequence[Any]) -> RunRow:
+    """Make a run for a list; one that cannot be read is shown as held, so that the others are seen."""
+    try:
+        return to_value(RunRow, row)
+    except errors.StoreDamaged as error:
+        run_id, workflow, source, event_id = map(str, row[:4])
+        return RunRow(
+            run_id,
+            workflow,
+            source,
+            event_id,
+            created_at=0,
+            state=RunState.HELD,
+            reason=f"damaged: {error.what}",
+            problem_at=0,
+        )
 
 
 def to_values(row_type: type[Row], rows: Iterable[Sequence[Any]]) -> list[Row]:

@@ -8,6 +8,8 @@ select {run} from {t}run r where r.namespace = :namespace and r.run_id = :run_id
 select {run} from {t}run r
 where r.namespace = :namespace
   and (cast(:before as text) is null or r.run_id < :before)
+  and (cast(:source as text) is null or r.source = :source)
+  and (cast(:event_id as text) is null or r.event_id = :event_id)
   and (cast(:workflow as text) is null or r.workflow = :workflow)
   and (cast(:state as text) is null or r.state = :state)
 order by r.run_id desc
@@ -17,6 +19,7 @@ limit :limit
 -- By the identity index.
 select {run} from {t}run r
 where r.namespace = :namespace and r.source = :source and r.event_id = :event_id
+  and (cast(:before as text) is null or r.run_id < :before)
   and (cast(:workflow as text) is null or r.workflow = :workflow)
   and (cast(:state as text) is null or r.state = :state)
 order by r.run_id desc
@@ -27,6 +30,8 @@ limit :limit
 select {run} from {t}run r
 where r.namespace = :namespace and r.problem_at is not null and r.dismissed_at is null
   and (cast(:before as text) is null or r.run_id < :before)
+  and (cast(:source as text) is null or r.source = :source)
+  and (cast(:event_id as text) is null or r.event_id = :event_id)
   and (cast(:workflow as text) is null or r.workflow = :workflow)
   and (cast(:state as text) is null or r.state = :state)
 order by r.run_id desc

@@ -31,9 +31,10 @@ insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is
 values (?, ?, ?, ?, ?, 0, 0)
 
 -- name: insert_delivery
+-- A batch that is repeated after a lost reply brings the same deliveries again.
 insert into {t}delivery (namespace, source, event_id, delivery_id, received_at, outcome, content_hash,
   secret_index, request, body)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
 
 -- name: save_step
 -- An outcome, once written, never changes (I4); an open record may.
@@ -133,6 +134,11 @@ update {t}queue set process_id = null, due_at = ?3, woken = 0 where namespace = 
 update {t}run set state = ?3, attempt = ?4, crashes = ?5, fence = fence + 1, reason = ?6, problem_at = ?7
 where namespace = ?1 and run_id = ?2
 
+-- name: hold_damaged
+-- Whatever else the row holds stays for whoever repairs it.
+update {t}run set state = 'held', fence = fence + 1, reason = ?3, problem_at = ?4
+where namespace = ?1 and run_id = ?2
+
 -- name: steer_run
 -- Guarded by what the operator saw.
 update {t}run set state = ?6, generation = ?7, attempt = ?8, failures = ?9, crashes = ?10, deadline_at = ?11,
@@ -142,8 +148,9 @@ where namespace = ?1 and run_id = ?2 and state = ?3 and generation = ?4 and fenc
 
 -- name: requeue
 insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)
-select namespace, run_id, workflow, ?3, null, 0, 0 from {t}run where namespace = ?1 and run_id = ?2
-on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_id = null, is_suspect = 0
+select namespace, run_id, workflow, ?3, null, 0, ?4 from {t}run where namespace = ?1 and run_id = ?2
+on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_id = null,
+  is_suspect = excluded.is_suspect
 
 -- name: reopen
 -- Failures that ended the attempt run again; every other record stays (RULINGS 19).
@@ -153,6 +160,9 @@ where namespace = ? and run_id = ? and generation = ? and name = ? and item = ? 
 
 -- name: insert_audit
 insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail) values (?, ?, ?, ?, ?, ?, ?)
+
+-- name: has_event
+select 1 from {t}event where namespace = ? and source = ? and id = ?
 
 -- name: replayed
 select run_id from {t}run
@@ -166,6 +176,9 @@ order by s.run_id, s.seq
 
 -- name: states
 select {run} from {t}run r where r.namespace = ? and r.run_id in (select value from json_each(?))
+
+-- name: last_batch
+select last_batch from {t}committer where namespace = ? and process_id = ?
 
 -- name: next_due
 select min(due_at) from {t}queue

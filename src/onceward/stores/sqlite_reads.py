@@ -1,0 +1,185 @@
+"""What the SQLite store reads: one statement a question, and only what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from onceward.core import errors
+from onceward.core.model import (
+    AttemptRow,
+    AuditRow,
+    DeliveryRow,
+    EventRow,
+    Millis,
+    ProcessRow,
+    RunRow,
+    StepRow,
+    WorkflowRow,
+)
+from onceward.core.ports import EventFilter, RunFilter
+from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
+from onceward.stores.sqlite_connection import Connections
+from onceward.stores.sqlite_writes import json_list
+
+
+class SqliteReads:
+    """The reading half of the SQLite store.
+
+    Args:
+        connections: whose reader is used.
+        sql: the named statements of ``sqlite.sql``.
+        reads: the named statements of ``reads.sql``.
+        namespace: the wall; part of every key.
+    """
+
+    def __init__(
+        self, connections: Connections, sql: Mapping[str, str], reads: Mapping[str, str], namespace: str
+    ) -> None:
+        self._connections = connections
+        self._sql = sql
+        self._reads = reads
+        self.namespace = namespace
+
+    def _read(self, name: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        with self._connections.reading() as connection:
+            parameters["namespace"] = self.namespace
+            return connection.execute(self._reads[name], parameters).fetchall()
+
+    def _select(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with self._connections.reading() as connection:
+            return connection.execute(self._sql[name], (self.namespace, *parameters)).fetchall()
+
+    def workflows(self) -> list[WorkflowRow]:
+        """Give every workflow that any process registered."""
+        return to_values(WorkflowRow, self._read("workflows"))
+
+    # --- runs and events -----------------------------------------------------------------------
+
+    def run(self, run_id: str) -> RunRow | None:
+        """Give one run, or None."""
+        rows = self._read("run", run_id=run_id)
+        return to_value(RunRow, rows[0]) if rows else None
+
+    def runs(self, where: RunFilter) -> list[RunRow]:
+        """Give runs, newest first; one that cannot be read is listed as held."""
+        name = "runs"
+        if where.problems:
+            name = "problems"
+        elif where.source is not None and where.event_id is not None:
+            name = "runs_of_event"
+        rows = self._read(
+            name,
+            before=where.before,
+            source=where.source,
+            event_id=where.event_id,
+            workflow=where.workflow,
+            state=where.state,
+            limit=where.limit,
+        )
+        return [to_listed_run(row) for row in rows]
+
+    def event(self, source: str, event_id: str) -> EventRow | None:
+        """Give one event, or None."""
+        rows = self._read("event", source=source, event_id=event_id)
+        return to_value(EventRow, rows[0]) if rows else None
+
+    def events(self, where: EventFilter) -> list[EventRow]:
+        """Give events, newest first."""
+        before = where.before or (None, "", "")
+        return to_values(
+            EventRow,
+            self._read(
+                "events",
+                before_at=before[0],
+                before_source=before[1],
+                before_id=before[2],
+                source=where.source,
+                type=where.type,
+                subject=where.subject,
+                limit=where.limit,
+            ),
+        )
+
+    def deliveries(self, source: str, event_id: str) -> list[DeliveryRow]:
+        """Give the deliveries of an event, oldest first."""
+        return to_values(DeliveryRow, self._read("deliveries", source=source, event_id=event_id))
+
+    def children(self, run_id: str) -> list[RunRow]:
+        """Give the runs that a run started or called."""
+        return to_values(RunRow, self._read("children", run_id=run_id))
+
+    def states(self, run_ids: Iterable[str]) -> dict[str, RunRow]:
+        """Give several runs by id with one query."""
+        rows = to_values(RunRow, self._select("states", json_list(list(run_ids))))
+        return {row.run_id: row for row in rows}
+
+    # --- a run's records -------------------------------------------------------------------------
+
+    def steps(self, run_id: str, generation: int | None = None) -> list[StepRow]:
+        """Give a generation's records in saved order."""
+        if generation is None:
+            rows = self._read("generation", run_id=run_id)
+            generation = rows[0][0] if rows else 1
+        return to_values(StepRow, self._read("steps", run_id=run_id, generation=generation))
+
+    def histories(self, run_ids: Sequence[str]) -> dict[str, list[StepRow]]:
+        """Give the records of several runs with one query; a damaged run is left out."""
+        found: dict[str, list[StepRow]] = {run_id: [] for run_id in run_ids}
+        damaged = set()
+        for row in self._select("histories", json_list(run_ids)):
+            try:
+                found[row[0]].append(to_value(StepRow, row[1:]))
+            except errors.StoreDamaged:
+                damaged.add(row[0])
+        for run_id in damaged:
+            del found[run_id]
+        return found
+
+    def attempts(self, run_id: str) -> list[AttemptRow]:
+        """Give the attempts that ended without ending their generation well."""
+        return to_values(AttemptRow, self._read("attempts", run_id=run_id))
+
+    def audits(self, run_id: str) -> list[AuditRow]:
+        """Give what operators did to a run, oldest first."""
+        return to_values(AuditRow, self._read("audits", run_id=run_id))
+
+    # --- processes ---------------------------------------------------------------------------------
+
+    def owned(self, process_id: str) -> dict[str, bool]:
+        """Give what a process owns, with whether something woke each."""
+        return {run_id: bool(woken) for run_id, woken in self._read("owned", process_id=process_id)}
+
+    def next_due(self, workflows: Sequence[str]) -> Millis | None:
+        """Give when the next unowned run wants to be claimed."""
+        due: Millis | None = self._select("next_due", json_list(workflows))[0][0]
+        return due
+
+    def processes(self) -> list[ProcessRow]:
+        """Give every registered process."""
+        return to_values(ProcessRow, self._read("processes"))
+
+    def changes(self) -> Any:
+        """Give a token that differs after another process committed."""
+        if self._connections.is_memory:
+            return None
+        with self._connections.reading() as connection:
+            return connection.execute("pragma data_version").fetchone()[0]
+
+    # --- checkers ----------------------------------------------------------------------------------
+
+    def dump(self, *tables: str) -> dict[str, list[dict[str, Any]]]:
+        """Give all rows of some tables as stored, all seen at one moment."""
+        found = {}
+        with self._connections.snapshot() as connection:
+            for table in tables:
+                cursor = connection.execute(_dump_statement(table), (self.namespace,))
+                names = [column[0] for column in cursor.description]
+                found[table] = [dict(zip(names, row, strict=True)) for row in cursor]
+        return found
+
+
+def _dump_statement(table: str) -> str:
+    if table not in TABLES:
+        raise ValueError(f"There is no table {table!r}; there are {', '.join(TABLES)}.")
+    return f"select * from onceward_{table} where namespace = ?"  # noqa: S608 - one of our own names

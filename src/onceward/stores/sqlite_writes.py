@@ -1,0 +1,353 @@
+"""What one transaction of the SQLite store writes: accepts, advances, claims, lost holders.
+
+Every function here runs inside a transaction that began immediate, so what it has read is still
+true when it writes. Nothing here begins or ends a transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from onceward.core import errors
+from onceward.core.model import (
+    AttemptRow,
+    AuditRow,
+    DeliveryRow,
+    EventRow,
+    Millis,
+    NewRun,
+    RunRow,
+    StepRow,
+)
+from onceward.core.ports import Accept, Accepted, Advance, Claim, Claimed, RunMove, Steer
+from onceward.core.states import TERMINAL, RunState
+from onceward.core.takeover import SUSPECT_FROM, lost_run
+from onceward.stores.rows import to_claimed, to_value
+
+
+def json_list(values: Sequence[str]) -> str:
+    """Give the JSON text that ``json_each`` takes apart again."""
+    return msgspec.json.encode(list(values)).decode()
+
+
+def _step_parameters(namespace: str, run_id: str, generation: int, step: StepRow) -> tuple[Any, ...]:
+    return (
+        namespace,
+        run_id,
+        generation,
+        step.name,
+        step.item,
+        step.ordinal,
+        step.seq,
+        step.kind,
+        step.state,
+        step.attempt,
+        step.tries,
+        step.started_at,
+        step.ended_at,
+        step.output,
+        step.error,
+        step.wake_at,
+        step.child_run_id,
+        step.origin,
+        step.inputs_hash,
+    )
+
+
+def _move_parameters(move: RunMove) -> tuple[Any, ...]:
+    return (
+        move.state,
+        move.generation,
+        move.attempt,
+        move.failures,
+        move.crashes,
+        move.deadline_at,
+        move.started_at,
+        move.ended_at,
+        move.output,
+        move.error,
+        move.reason,
+        move.problem_at,
+        move.dismissed_at,
+        move.warning,
+    )
+
+
+def _is_off_queue(state: RunState) -> bool:
+    return state in TERMINAL or state is RunState.HELD
+
+
+def _is_suspect(move: RunMove) -> int:
+    return int(move.crashes >= SUSPECT_FROM)
+
+
+class SqliteWrites:
+    """The writes of one namespace.
+
+    Args:
+        sql: the named statements of ``sqlite.sql``.
+        namespace: the wall; part of every key.
+    """
+
+    def __init__(self, sql: Mapping[str, str], namespace: str) -> None:
+        self._sql = sql
+        self._namespace = namespace
+
+    # --- from inside a run -------------------------------------------------------------------
+
+    def advance(self, connection: sqlite3.Connection, process_id: str, advance: Advance) -> bool:
+        """Write what a holder commits, all of it or, with an old fence, nothing."""
+        sql, namespace, run_id = self._sql, self._namespace, advance.run_id
+        if not self._has_fence(connection, run_id, advance.fence):
+            return False
+        if advance.steps:
+            self.save_steps(connection, run_id, advance.generation, advance.steps)
+        for accept in advance.accepts:
+            self.accept(connection, process_id, accept)
+        move = advance.move
+        if move is not None:
+            connection.execute(sql["move_run"], (namespace, run_id, *_move_parameters(move)))
+            self._place(connection, run_id, move)
+            self.follow_up(connection, run_id, move)
+        return True
+
+    def _has_fence(self, connection: sqlite3.Connection, run_id: str, fence: int | None) -> bool:
+        row = connection.execute(self._sql["fence"], (self._namespace, run_id)).fetchone()
+        return row is not None and row[0] == fence
+
+    def save_steps(
+        self, connection: sqlite3.Connection, run_id: str, generation: int, steps: Sequence[StepRow]
+    ) -> None:
+        """Write checkpoints; a record that has its outcome stays as it is."""
+        connection.executemany(
+            self._sql["save_step"],
+            [_step_parameters(self._namespace, run_id, generation, step) for step in steps],
+        )
+
+    def _place(self, connection: sqlite3.Connection, run_id: str, move: RunMove) -> None:
+        """Put the run where its state wants it in the queue."""
+        sql, namespace, suspect = self._sql, self._namespace, _is_suspect(move)
+        if _is_off_queue(move.state):
+            connection.execute(sql["leave_queue"], (namespace, run_id))
+        elif move.due_at is not None:
+            connection.execute(sql["release"], (namespace, run_id, move.due_at, move.now, suspect))
+        else:
+            connection.execute(sql["mark_suspect"], (namespace, run_id, suspect))
+
+    def follow_up(self, connection: sqlite3.Connection, run_id: str, move: RunMove) -> None:
+        """Log the attempt that a move ends and wake the parent that waits for it."""
+        if move.log is not None:
+            self.insert_attempt(connection, run_id, move.log)
+        if move.wakes_run_id is not None:
+            connection.execute(self._sql["wake"], (self._namespace, move.wakes_run_id, move.now))
+
+    # --- events and their runs -----------------------------------------------------------------
+
+    def accept(self, connection: sqlite3.Connection, process_id: str, accept: Accept) -> Accepted:
+        """Insert the event with its runs, or find what the first accept of it made."""
+        sql, namespace, event = self._sql, self._namespace, accept.event
+        if accept.by_run is not None and not self._has_fence(connection, accept.by_run, accept.by_fence):
+            return Accepted(False, False, {}, is_refused=True)
+        won = (
+            connection.execute(
+                sql["insert_event"],
+                (
+                    namespace,
+                    event.source,
+                    event.id,
+                    event.type,
+                    event.payload,
+                    event.received_at,
+                    event.subject,
+                    event.occurred_at,
+                    event.content_hash,
+                ),
+            ).rowcount
+            == 1
+        )
+        is_clash = False
+        if won:
+            for run in accept.runs:
+                self.insert_run(connection, process_id, event, run)
+            runs = {run.workflow: run.run_id for run in accept.runs}
+        else:
+            rows = connection.execute(sql["winner"], (namespace, event.source, event.id)).fetchall()
+            runs = dict(rows)
+            if event.content_hash is not None:
+                first = connection.execute(
+                    sql["content_hash"], (namespace, event.source, event.id)
+                ).fetchone()
+                is_clash = first is not None and first[0] is not None and first[0] != event.content_hash
+        for number, delivery in enumerate(accept.deliveries):
+            outcome = "clash" if is_clash else "accepted" if won and number == 0 else "duplicate"
+            self._insert_delivery(connection, delivery, outcome)
+        return Accepted(not won, is_clash, runs)
+
+    def insert_run(
+        self, connection: sqlite3.Connection, process_id: str, event: EventRow, run: NewRun
+    ) -> bool:
+        """Insert a run and its place in the queue; False when its identity is taken."""
+        claimed = run.is_claimed
+        done = connection.execute(
+            self._sql["insert_run"],
+            (
+                self._namespace,
+                run.run_id,
+                run.workflow,
+                event.source,
+                event.id,
+                run.replay_id,
+                RunState.RUNNING if claimed else RunState.QUEUED,
+                1 if claimed else 0,
+                run.created_at,
+                run.created_at if claimed else None,
+                run.deadline_at,
+                run.replay_of,
+                run.parent_run_id,
+                run.parent_generation,
+                int(run.is_called),
+                run.depth,
+                run.input,
+            ),
+        ).rowcount
+        if done == 1:
+            connection.execute(
+                self._sql["insert_queue"],
+                (self._namespace, run.run_id, run.workflow, run.created_at, process_id if claimed else None),
+            )
+        return done == 1
+
+    def _insert_delivery(self, connection: sqlite3.Connection, row: DeliveryRow, outcome: str) -> None:
+        connection.execute(
+            self._sql["insert_delivery"],
+            (
+                self._namespace,
+                row.source,
+                row.event_id,
+                row.delivery_id,
+                row.received_at,
+                outcome,
+                row.content_hash,
+                row.secret_index,
+                row.request,
+                row.body,
+            ),
+        )
+
+    # --- claims and lost holders -----------------------------------------------------------------
+
+    def insert_attempt(self, connection: sqlite3.Connection, run_id: str, row: AttemptRow) -> None:
+        """Log an attempt; the first record of it stays."""
+        connection.execute(
+            self._sql["insert_attempt"],
+            (
+                self._namespace,
+                run_id,
+                row.generation,
+                row.attempt,
+                row.started_at,
+                row.ended_at,
+                row.outcome,
+                row.error,
+                row.process_id,
+                row.failed_steps,
+            ),
+        )
+
+    def insert_audit(self, connection: sqlite3.Connection, row: AuditRow) -> None:
+        """Log what an operator did."""
+        connection.execute(
+            self._sql["insert_audit"],
+            (self._namespace, row.run_id, row.audit_id, row.at, row.verb, row.actor, row.detail),
+        )
+
+    def claim(self, connection: sqlite3.Connection, process_id: str, claim: Claim) -> Iterator[Claimed]:
+        """Make due runs this process's own; one that cannot be read is held, the others go on."""
+        sql, namespace = self._sql, self._namespace
+        due = connection.execute(
+            sql["due"], (namespace, claim.now, int(claim.suspects), json_list(claim.workflows), claim.limit)
+        ).fetchall()
+        for (run_id,) in due:
+            connection.execute(sql["own"], (namespace, run_id, process_id))
+            connection.execute(sql["claim_run"], (namespace, run_id, claim.now))
+            row = connection.execute(sql["claimed"], (namespace, run_id)).fetchone()
+            try:
+                claimed = to_claimed(run_id, row)
+            except errors.StoreDamaged as error:
+                self._hold_damaged(connection, run_id, claim.now, error)
+            else:
+                yield claimed
+
+    def lose(
+        self, connection: sqlite3.Connection, process_id: str, now: Millis, *, crash_limit: int
+    ) -> tuple[int, list[str]]:
+        """Shut a process out and put its runs back, charging each one crash.
+
+        Returns:
+            How many are due again, and the ids of those that are held.
+        """
+        sql, namespace = self._sql, self._namespace
+        connection.execute(sql["shut_out"], (namespace, process_id))
+        connection.execute(sql["forget_process"], (namespace, process_id))
+        released, held = 0, []
+        for row in connection.execute(sql["owned_runs"], (namespace, process_id)).fetchall():
+            run_id = row[0]
+            try:
+                run = to_value(RunRow, row)
+            except errors.StoreDamaged as error:
+                self._hold_damaged(connection, run_id, now, error)
+                held.append(run_id)
+                continue
+            lost = lost_run(run, now, process_id=process_id, crash_limit=crash_limit)
+            connection.execute(
+                sql["lose_run"],
+                (namespace, run_id, lost.state, lost.attempt, lost.crashes, lost.reason, lost.problem_at),
+            )
+            self.insert_attempt(connection, run_id, lost.log)
+            if lost.state is RunState.HELD:
+                held.append(run_id)
+                connection.execute(sql["leave_queue"], (namespace, run_id))
+            else:
+                released += 1
+                connection.execute(
+                    sql["release"], (namespace, run_id, now, now, int(lost.crashes >= SUSPECT_FROM))
+                )
+        return released, held
+
+    def _hold_damaged(
+        self, connection: sqlite3.Connection, run_id: str, now: Millis, error: errors.StoreDamaged
+    ) -> None:
+        # Left in the queue it would come up in every claim and take the whole batch with it (F27).
+        connection.execute(
+            self._sql["hold_damaged"], (self._namespace, run_id, f"damaged: {error.what}", now)
+        )
+        connection.execute(self._sql["leave_queue"], (self._namespace, run_id))
+
+    # --- operators ---------------------------------------------------------------------------------
+
+    def steer(self, connection: sqlite3.Connection, steer: Steer) -> bool:
+        """Write an operator's action if the run is still as it was read."""
+        sql, namespace, run_id, move = self._sql, self._namespace, steer.run_id, steer.move
+        seen = (steer.expected_state, steer.expected_generation, steer.expected_fence)
+        done = connection.execute(sql["steer_run"], (namespace, run_id, *seen, *_move_parameters(move)))
+        if done.rowcount != 1:
+            return False
+        if _is_off_queue(move.state):
+            connection.execute(sql["leave_queue"], (namespace, run_id))
+        else:
+            # Without a time it is due at once: an owner with the old fence could not go on anyway.
+            due_at = move.now if move.due_at is None else move.due_at
+            connection.execute(sql["requeue"], (namespace, run_id, due_at, _is_suspect(move)))
+        for key in steer.reopen:
+            connection.execute(
+                sql["reopen"],
+                (namespace, run_id, steer.expected_generation, key.name, key.item, key.ordinal),
+            )
+        self.save_steps(connection, run_id, move.generation, steer.copies)
+        self.follow_up(connection, run_id, move)
+        self.insert_audit(connection, steer.audit)
+        return True

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
 pytest.register_assert_rewrite("onceward.testing.store_checks", "onceward.testing.store_scene")
 
 from onceward.core.model import Millis  # noqa: E402 - rewritten first
 from onceward.core.ports import Store  # noqa: E402
+from onceward.stores.postgres import PostgresStore  # noqa: E402
 from onceward.stores.sqlite import SqliteStore  # noqa: E402
-from onceward.stores.statements import SQLITE_MACROS, render  # noqa: E402
+from onceward.stores.statements import SQLITE_MACROS, postgres_macros, render  # noqa: E402
+from onceward.testing.servers import PostgresAddress, unique_name  # noqa: E402
 from onceward.testing.store_scene import START  # noqa: E402
 from onceward.testing.store_suite import StoreFactory  # noqa: E402
 
@@ -91,13 +97,61 @@ class SqliteMemory(Factory):
         self.connection.close()
 
 
-@pytest.fixture(params=["sqlite-file", "sqlite-memory"])
+class Postgres(Factory):
+    """Several stores in one schema of a database, each with connections of its own."""
+
+    def __init__(self, dsn: str, **options: Any) -> None:
+        super().__init__()
+        self.dsn = dsn
+        self.schema = unique_name()
+        self.options = options
+
+    def new_store(self, namespace: str) -> PostgresStore:
+        return PostgresStore(
+            self.dsn,
+            namespace=namespace,
+            schema=self.schema,
+            monotonic_ms=lambda: time.monotonic() * 1000,
+            draw=random.random,
+            sleep=time.sleep,
+            **self.options,
+        )
+
+    def execute(self, statement: str) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(render(statement, postgres_macros(self.schema)).encode())
+
+    def close(self) -> None:
+        super().close()
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(f'drop schema if exists "{self.schema}" cascade'.encode())
+
+
+@pytest.fixture(scope="session")
+def shared_database(postgres_server: PostgresAddress) -> Iterator[str]:
+    """The URL of a database in which each check has a schema of its own."""
+    name = unique_name()
+    yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)
+
+
+SQLITE = ("sqlite-file", "sqlite-memory")
+POSTGRES: dict[str, dict[str, Any]] = {
+    "postgres": {},
+}
+
+
+@pytest.fixture(
+    params=[*SQLITE, *(pytest.param(name, marks=pytest.mark.postgres) for name in POSTGRES)]
+)
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFactory]:
     """An empty database of each kind."""
     factory: Factory
     if request.param == "sqlite-file":
         factory = SqliteFile(tmp_path / "onceward.db")
-    else:
+    elif request.param == "sqlite-memory":
         factory = SqliteMemory()
+    else:
+        factory = Postgres(request.getfixturevalue("shared_database"), **POSTGRES[request.param])
     yield factory
     factory.close()

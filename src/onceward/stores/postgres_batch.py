@@ -191,9 +191,7 @@ class PackedBatch:
 
     # --- reading -------------------------------------------------------------------------------
 
-    def read(
-        self, results: Sequence[Result], rows: Callable[[Result], list[tuple[Any, ...]]]
-    ) -> Outcome:
+    def read(self, results: Sequence[Result], rows: Callable[[Result], list[tuple[Any, ...]]]) -> Outcome:
         """Make sense of the results of the calls."""
         outcome = Outcome()
         for name, result in zip(self._names, results, strict=True):
@@ -211,6 +209,23 @@ class PackedBatch:
             elif name == "claim":
                 outcome.claimed += rows(result)
         return outcome
+
+    def is_winner(self, key: EventKey, winner: Winner | None, accepted: set[str]) -> bool:
+        """Say of an event that is stored whether it was this batch that stored it.
+
+        Args:
+            key: an event that the batch accepts.
+            winner: what the first accept of it made; None where it is not stored.
+            accepted: the ids of deliveries that are recorded as the first of their event.
+        """
+        if winner is None:
+            return False
+        first = self.firsts[key]
+        if first.runs:
+            return all(winner.runs.get(run.workflow) == run.run_id for run in first.runs)
+        if first.deliveries:
+            return first.deliveries[0].delivery_id in accepted
+        return not winner.runs
 
     def lost_keys(self, outcome: Outcome) -> set[EventKey]:
         """Give the events that callers wait for and whose winners have to be read."""

@@ -67,7 +67,7 @@ class Database:
         self.is_closed = False
         self.server_version = 0
         self._lease_ms = lease_ms
-        self._monotonic_ms = monotonic_ms
+        self.monotonic_ms = monotonic_ms
         self._draw = draw
         self._sleep = sleep
         self._pid: int | None = None
@@ -76,6 +76,10 @@ class Database:
     def is_forked(self) -> bool:
         """Whether something was opened before the fork that made this process."""
         return self._pid is not None and self._pid != os.getpid()
+
+    def forget_fork(self) -> None:
+        """Begin anew in a child process, without the parent's connections."""
+        self._pid = None
 
     def check_usable(self) -> None:
         """Refuse a store that is closed or came over a fork.
@@ -139,11 +143,11 @@ class Database:
 
     def pauses(self) -> Iterator[float | None]:
         """Give the seconds to wait after each failed try; None after the last."""
-        until_ms = self._monotonic_ms() + self._lease_ms
+        until_ms = self.monotonic_ms() + self._lease_ms
         longest = PAUSE_SECONDS_FIRST
         for _ in range(TRIES_MAX - 1):
             seconds = longest * self._draw()
-            is_over = self.is_closed or self._monotonic_ms() + seconds * 1000 > until_ms
+            is_over = self.is_closed or self.monotonic_ms() + seconds * 1000 > until_ms
             yield None if is_over else seconds
             longest = min(longest * 2, PAUSE_SECONDS_MAX)
         yield None
@@ -172,9 +176,7 @@ class Link:
         with self._lock:
             for pause in self._database.pauses():
                 try:
-                    if self._session is None:
-                        self._session = self._database.connect()
-                    return work(self._session)
+                    return work(self._usable_session())
                 except psycopg.Error as error:
                     fault = fault_of(error)
                     self._drop_if(fault in BREAKING)
@@ -188,11 +190,23 @@ class Link:
                 self._database.pause(pause)
         raise AssertionError("the last pause is None")
 
+    def _usable_session(self) -> Session:
+        self._drop_if(False)
+        if self._session is None:
+            self._session = self._database.connect()
+        return self._session
+
     def _drop_if(self, is_broken: bool) -> None:
         session = self._session
         if session is not None and (is_broken or not session.is_usable):
             self._session = None
             session.close()
+
+    @property
+    def backend_pid(self) -> int | None:
+        """The server's process, or None while there is none or a pooler hides it."""
+        session = self._session
+        return None if session is None or self._database.has_pooler else session.backend_pid
 
     def close(self) -> None:
         """Close the session; waits for whoever uses it."""

@@ -7,10 +7,12 @@ connection attempt, for which libpq gives nothing but text.
 from __future__ import annotations
 
 from enum import Enum
-
-import psycopg
+from typing import TYPE_CHECKING
 
 from onceward.core import errors
+
+if TYPE_CHECKING:
+    import psycopg
 
 
 class Fault(Enum):

@@ -17,11 +17,15 @@ from onceward.core.takeover import SUSPECT_FROM
 
 
 class HolderColumns(msgspec.Struct):
+    """A run and the fence that a commit needs it to have."""
+
     run_id: str
     fence: int
 
 
 class StepColumns(msgspec.Struct):
+    """A checkpoint."""
+
     run_id: str
     fence: int
     generation: int
@@ -44,6 +48,8 @@ class StepColumns(msgspec.Struct):
 
 
 class EventColumns(msgspec.Struct):
+    """An event, perhaps guarded by the run that emits it."""
+
     source: str
     id: str
     type: str
@@ -57,6 +63,8 @@ class EventColumns(msgspec.Struct):
 
 
 class RunColumns(msgspec.Struct):
+    """A run of an event that is accepted."""
+
     source: str
     event_id: str
     run_id: str
@@ -74,6 +82,8 @@ class RunColumns(msgspec.Struct):
 
 
 class DeliveryColumns(msgspec.Struct):
+    """A delivery of an event."""
+
     source: str
     event_id: str
     delivery_id: str
@@ -87,6 +97,8 @@ class DeliveryColumns(msgspec.Struct):
 
 
 class MoveColumns(msgspec.Struct):
+    """A run's new standing and its place in the queue."""
+
     run_id: str
     fence: int
     state: str
@@ -110,6 +122,8 @@ class MoveColumns(msgspec.Struct):
 
 
 class WakeColumns(msgspec.Struct):
+    """A run to wake, and the run whose end does it."""
+
     run_id: str
     now: Millis
     by_run: str
@@ -117,6 +131,8 @@ class WakeColumns(msgspec.Struct):
 
 
 class AttemptColumns(msgspec.Struct):
+    """The record of an attempt that ended."""
+
     run_id: str
     fence: int
     generation: int

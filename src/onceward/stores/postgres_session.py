@@ -47,7 +47,7 @@ class Session:
         self._pgconn = connection.pgconn
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
-        self._reply_ms = reply_ms
+        self.reply_ms = reply_ms
         self._prepares = pins is None
         self._preamble: list[Call] = [] if pins is None else [(pins, [])]
         self._prepared: set[bytes] = set()
@@ -89,6 +89,12 @@ class Session:
         """Run one statement, by itself or inside the open transaction, and give its rows."""
         return self.rows(self._round([*self._preamble, call])[-1])
 
+    def execute_named(self, call: Call) -> list[dict[str, Any]]:
+        """Run one statement and give its rows by the names of their columns."""
+        result = self._round([*self._preamble, call])[-1]
+        names = [(result.fname(number) or b"").decode() for number in range(result.nfields)]
+        return [dict(zip(names, row, strict=True)) for row in self.rows(result)]
+
     def transact(self, calls: Sequence[Call]) -> list[Result]:
         """Run a transaction in one round trip and give the result of each statement."""
         begin = [(BEGIN, []), *self._preamble]
@@ -108,7 +114,7 @@ class Session:
 
     @contextmanager
     def transaction(self, begin: Statement = BEGIN) -> Iterator[None]:
-        """A transaction of as many round trips as it needs; rolled back on any exception."""
+        """Keep a transaction open for as many round trips as it needs; rolled back on any exception."""
         self._round([(begin, []), *self._preamble])
         preamble, self._preamble = self._preamble, []
         try:
@@ -169,7 +175,7 @@ class Session:
 
     def _read(self) -> list[Result]:
         """Give the results up to the next end of a round, those of prepares left out if they went well."""
-        results = []
+        results: list[Result] = []
         while True:
             result = self._next_result()
             status = result.status
@@ -199,6 +205,6 @@ class Session:
 
     def _wait(self) -> None:
         waiting = self._writable if self._pgconn.flush() else self._readable
-        if not waiting.poll(self._reply_ms):
-            raise psycopg.OperationalError(f"no reply within {self._reply_ms / 1000:g} s")
+        if not waiting.poll(self.reply_ms):
+            raise psycopg.OperationalError(f"no reply within {self.reply_ms / 1000:g} s")
         self._pgconn.consume_input()

@@ -179,6 +179,9 @@ order by r.due_at, r.run_id
 select pg_notify(:channel, :namespace) from {t}process
 where namespace = :namespace and process_id <> :process_id limit 1
 
+-- name: hint
+select pg_notify(:channel, :payload)
+
 -- name: winners
 -- What the first accept of each event made.
 select e.source, e.id, e.content_hash, r.workflow, r.run_id

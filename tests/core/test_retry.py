@@ -226,7 +226,9 @@ def test_an_error_that_is_final_is_never_tried_again(error: BaseException) -> No
     assert decision.reason.endswith("is not tried again")
 
 
-@pytest.mark.parametrize("error", [OSError(), OutcomeUnknown(), KeyboardInterrupt(), SystemExit(1)], ids=named)
+@pytest.mark.parametrize(
+    "error", [OSError(), OutcomeUnknown(), KeyboardInterrupt(), SystemExit(1)], ids=named
+)
 def test_any_other_error_is_tried_again_by_default(error: BaseException) -> None:
     assert decided(error).delay_ms is not None
 

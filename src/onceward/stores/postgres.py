@@ -303,7 +303,7 @@ class PostgresStore(PostgresReads):
 
     # --- hints ---------------------------------------------------------------------------------
 
-    def listen(self, callback: Callable[[], None]) -> Listener:
+    def listen(self, callback: Callable[[], object]) -> Listener:
         """Call *callback* when another process says that there is something to do.
 
         In a thread of its own, for ever, until the listener or the store is closed. Where

@@ -283,5 +283,5 @@ class SqliteStore(SqliteReads):
         failpoints.hit("steer.after_commit")
         return Accepted(False, False, {run.workflow: run.run_id})
 
-    def listen(self, callback: Callable[[], None]) -> None:
+    def listen(self, callback: Callable[[], object]) -> None:
         """Do nothing: processes that share a file look at `changes` instead."""

@@ -43,7 +43,7 @@ LAYERS = {
     "cli": 7,  # above testing: the demo starts a PostgreSQL of its own
 }
 # Modules beside app.py that are parts of it.
-PARTS_OF_APP = {"handles", "sync"}
+PARTS_OF_APP = {"desk", "handles", "sync"}
 # Arrows that point up, and why. They may only be drawn inside a function or for the types.
 LAZY_ARROWS = {
     ("app", "web"): "app.asgi() hands out the receiver to those who want it",

@@ -28,6 +28,7 @@ SQLITE_MACROS: Mapping[str, str] = {
     "i": "onceward_",
     "key": "text",
     "int": "integer",
+    "small": "integer",
     "bytes": "blob",
     "packed": " without rowid",
     "hot": "",
@@ -42,9 +43,10 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "i": "",
         "key": 'text collate "C"',
         "int": "bigint",
+        "small": "integer",
         "bytes": "bytea",
         "packed": "",
-        "hot": " with (fillfactor = 75)",
+        "hot": " with (fillfactor = 45)",
     }
 
 

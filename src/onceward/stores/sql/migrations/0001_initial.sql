@@ -2,6 +2,7 @@
 --   {t}      prefix of our tables: a schema on PostgreSQL, onceward_ on SQLite
 --   {key}    text that is compared byte by byte: text collate "C" / text
 --   {int}    a 64-bit integer: bigint / integer
+--   {small}  a 32-bit integer: integer / integer. What counts, and flags
 --   {bytes}  bytea / blob
 --   {packed} clustered by its key on SQLite (without rowid), nothing on PostgreSQL
 --   {hot}    room for updates in place on PostgreSQL (fillfactor), nothing on SQLite
@@ -35,7 +36,7 @@ create table {t}delivery (
     received_at {int} not null,
     outcome {key} not null check (outcome in ('accepted', 'duplicate', 'clash')),
     content_hash {key} not null,
-    secret_index {int},
+    secret_index {small},
     request text,
     body {bytes},
     primary key (namespace, source, event_id, delivery_id)
@@ -51,10 +52,10 @@ create table {t}run (
     event_id {key} not null,
     replay_id {key} not null,
     state {key} not null check (state in ({run_states})),
-    generation {int} not null,
-    attempt {int} not null,
-    failures {int} not null,
-    crashes {int} not null,
+    generation {small} not null,
+    attempt {small} not null,
+    failures {small} not null,
+    crashes {small} not null,
     fence {int} not null,
     created_at {int} not null,
     started_at {int},
@@ -68,9 +69,9 @@ create table {t}run (
     warning text,
     replay_of {key},
     parent_run_id {key},
-    parent_generation {int},
-    is_called {int} not null,
-    depth {int} not null,
+    parent_generation {small},
+    is_called {small} not null,
+    depth {small} not null,
     input text,
     primary key (namespace, run_id)
 ){packed}{hot};
@@ -91,8 +92,8 @@ create table {t}queue (
     workflow {key} not null,
     due_at {int} not null,
     process_id {key},
-    woken {int} not null,
-    is_suspect {int} not null,
+    woken {small} not null,
+    is_suspect {small} not null,
     primary key (namespace, run_id)
 ){packed}{hot};
 create index {i}queue_due on {t}queue (namespace, due_at) where process_id is null;
@@ -102,14 +103,14 @@ create index {i}queue_owned on {t}queue (namespace, process_id) where process_id
 create table {t}step (
     namespace {key} not null,
     run_id {key} not null,
-    generation {int} not null,
+    generation {small} not null,
     name {key} not null,
     item {key} not null,
     ordinal {int} not null,
     seq {int} not null,
     kind {key} not null,
     state {key} not null check (state in ({step_states})),
-    attempt {int} not null,
+    attempt {small} not null,
     tries {int} not null,
     started_at {int} not null,
     ended_at {int},
@@ -126,8 +127,8 @@ create table {t}step (
 create table {t}attempt (
     namespace {key} not null,
     run_id {key} not null,
-    generation {int} not null,
-    attempt {int} not null,
+    generation {small} not null,
+    attempt {small} not null,
     started_at {int},
     ended_at {int} not null,
     outcome {key} not null,

@@ -441,7 +441,7 @@ def test_a_date_counts_from_the_time_that_is_given() -> None:
         HttpError(response=Answer(None)),
         RaisesOnAccess(),
     ],
-    ids=lambda error: f"{type(error).__name__}-{str(vars(error))[:60]}",
+    ids=lambda error: f"{type(error).__name__}-{named(vars(error))[:60]}",
 )
 def test_a_retry_after_that_cannot_be_read_leaves_the_policys_delay(error: BaseException) -> None:
     assert decided(error, draw=0.5, now_ms=0) == Decision(500, "try 2 of 5 in 500ms")

@@ -72,6 +72,7 @@ class Execution:
         self.is_sync = not workflow.is_async
         self.loop = worker.loop
         self.root: asyncio.Task[None] | None = None
+        self.is_ending = False  # its code is over, its last commit is on its way
         self.stopping: str | None = None  # why it unwinds: suspend, hold, release, deadline, lost
         self.steps_in_flight: dict[StepKey, Millis] = {}
         self._recall = Recall(history, self.loop, self._quiet)
@@ -286,6 +287,9 @@ class Execution:
         """Commit the move together with whatever checkpoint still waits (RULINGS 5)."""
         pending = self._operation()
         pending.move = move
+        if not self.is_ending:
+            self.is_ending = True
+            self.worker.ending()
         if not await pending.future:
             raise errors.LeaseLost("The run was taken over or steered by an operator.")
         run = self.run

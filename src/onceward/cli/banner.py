@@ -15,7 +15,6 @@ import click
 from onceward.app import App
 from onceward.cli.plain import plain
 from onceward.core.model import ProcessRow
-from onceward.core.store_url import PostgresUrl, parse
 from onceward.core.triggers import OWN
 from onceward.version import __version__
 from onceward.web.receiver import HEALTH, HOOKS
@@ -71,8 +70,8 @@ def lines(app: App, facts: Facts) -> list[tuple[str, str]]:
         ("durability", store.get("durability", "")),
         ("namespace", settings.namespace),
     ]
-    if isinstance(parse(settings.store or ""), PostgresUrl):
-        found.append(("pooler", _pooler(settings.pooler)))
+    if "connection" in store:
+        found.append(("connection", store["connection"]))
     found += [("sources", text) for text in _sources(app, facts.address)]
     found += [("workflows", text) for text in _workflows(app)]
     processes = f", in each of {facts.workers} processes" if facts.workers > 1 else ""
@@ -81,12 +80,6 @@ def lines(app: App, facts: Facts) -> list[tuple[str, str]]:
         found.append(("address", f"{facts.address}, health at {HEALTH}"))
     found += [("note", text) for text in _notes(facts)]
     return found
-
-
-def _pooler(is_assumed: bool) -> str:
-    if is_assumed:
-        return "assumed: works through one in transaction mode; ONCEWARD_POOLER=off is faster without one"
-    return "none: right only with direct connections"
 
 
 def _sources(app: App, address: str | None) -> list[str]:

@@ -57,11 +57,12 @@ def _print_sql(settings: Settings) -> None:
 
 def _migrate(settings: Settings, *, is_check: bool) -> None:
     from onceward.core.errors import SchemaOutdated
+    from onceward.core.store_url import parse
     from onceward.stores.migrate import NAMES
 
     store = _store(settings)
+    shown = parse(settings.store or "").show()
     try:
-        shown = store.describe()["store"]
         try:
             store.open(migrate=False)
         except SchemaOutdated as outdated:
@@ -78,7 +79,9 @@ def _migrate(settings: Settings, *, is_check: bool) -> None:
 
 
 def _store(settings: Settings) -> Store:
-    from onceward.runtime.clock import SystemEntropy, wall_ms
+    import random
+
+    from onceward.runtime.clock import wall_ms
     from onceward.stores.choose import make_store
 
-    return make_store(settings, now_ms=wall_ms, random_bytes=SystemEntropy().random_bytes)
+    return make_store(settings, now_ms=wall_ms, draw=random.random)

@@ -429,7 +429,7 @@ class Worker:
 
     def child_made(self, parent: Execution, accept: Accept, workflow: Workflow[..., Any]) -> None:
         """Hear that a run is about to start a child; look for it when it is durable."""
-        pending = parent.pending_future()
+        pending = parent.operation().future
         pending.add_done_callback(lambda _: self.hint())
 
     def watch_child(self, parent: Execution, child_run_id: str, *, is_reopened: bool) -> None:

@@ -215,7 +215,7 @@ class App:
             return
         failpoints.arm_from_environment()
         entropy = SystemEntropy()
-        store = self._store = make_store(self.settings, now_ms=wall_ms, random_bytes=entropy.random_bytes)
+        store = self._store = self._make_store(entropy.random_bytes)
         await asyncio.to_thread(store.open, migrate=True)
         clock = await asyncio.to_thread(StoreClock, store.now_ms)
         id_source = IdSource(now_ms=clock.now_ms, random_bytes=entropy.random_bytes)
@@ -232,6 +232,10 @@ class App:
         worker.steer_child = self._steer_child
         await worker.start()
         self._worker, self._pid = worker, os.getpid()
+
+    def _make_store(self, random_bytes: Callable[[int], bytes]) -> Store:
+        """Give the store that the settings name; a subclass may wrap it, to count or to disturb."""
+        return make_store(self.settings, now_ms=wall_ms, random_bytes=random_bytes)
 
     async def close(self, grace: Duration | None = None) -> None:
         """Stop: finish running steps within *grace*, give the rest back, close the store.

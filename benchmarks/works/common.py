@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from benchmarks.job import Job
 from onceward import App, __version__
+from onceward.core.ids import IdSource
 from onceward.core.ports import Batch, BatchResult, Store
 
 WARM_UP_RUNS = 50
@@ -51,8 +52,8 @@ class CountedApp(App):
 
     counts: CountedStore
 
-    def _make_store(self, random_bytes: Callable[[int], bytes]) -> Store:
-        self.counts = CountedStore(super()._make_store(random_bytes))
+    def _make_store(self, draws: IdSource) -> Store:
+        self.counts = CountedStore(super()._make_store(draws))
         return cast(Store, self.counts)
 
 

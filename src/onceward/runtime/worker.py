@@ -22,7 +22,7 @@ from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
 from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL, RunState
 from onceward.core.takeover import CRASH_LIMIT
-from onceward.runtime.committer import Committer, ThreadWriter, Writer
+from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.routes import Routes
@@ -32,6 +32,9 @@ _log = logging.getLogger("onceward.worker")
 
 DEPTH_MAX = 100
 """Runs that start runs that start runs: beyond this it is a loop (F50)."""
+
+ENDS_FIRST_S, ENDS_CAP_S = 0.02, 0.5
+"""Pauses between looks at runs that somebody waits for and that are not in memory here."""
 
 CLAIM_MAX = 100
 """Runs claimed by one batch; more would make everyone else's commit wait."""
@@ -96,6 +99,7 @@ class Worker:
         self._reads = reads or _in_thread
         self._heartbeat = Heartbeat(self) if beats else None
         self._names = tuple(sorted(self.workflows))
+        self._ending = 0  # runs in memory whose code is over
         self._reserved = 0  # slots promised to accepts and claims that are on their way
         self._is_claiming = False
         self._has_backlog = True
@@ -106,6 +110,8 @@ class Worker:
         self._tasks: list[asyncio.Task[None]] = []
         self._loading: set[asyncio.Task[None]] = set()
         self._waiters: dict[str, list[asyncio.Future[RunRow]]] = {}
+        self._is_watching_ends = False
+        self._watchers: set[Execution] = set()
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
         self.steer_child: Callable[[str, str], Coroutine[Any, Any, None]] = _no_steering
@@ -204,7 +210,12 @@ class Worker:
         return True
 
     def _free(self) -> int:
-        return self.settings.concurrency - len(self.executions) - self._reserved
+        """Give the free slots; a run whose end is on its way to the store needs none any more."""
+        return self.settings.concurrency - len(self.executions) + self._ending - self._reserved
+
+    def ending(self) -> None:
+        """Hear that a run handed its end over, so that the claim of the next shares its commit."""
+        self._ending += 1
 
     async def accept(self, accept: Accept) -> Accepted:
         """Store an event with its runs and start those that were written as ours.
@@ -351,9 +362,32 @@ class Worker:
         finally:
             self._reserved -= len(claimed)
         for row in claimed:
+            history = histories.get(row.run.run_id)
+            if history is None:
+                self._hold_unreadable(row.run)
+                continue
             if row.run.generation > 1 and row.run.attempt == 1:
                 await self._cancel_older_children(row.run)
-            self._begin(row.run, row.event, histories[row.run.run_id])
+            self._begin(row.run, row.event, history)
+
+    def _hold_unreadable(self, run: RunRow) -> None:
+        """Hold a run whose records cannot be read: damaged rows must not stop the others (F27)."""
+        now = self.now_ms()
+        pending = PendingAdvance(run.run_id, run.generation, run.fence, self.loop)
+        pending.move = RunMove(
+            state=RunState.HELD,
+            generation=run.generation,
+            attempt=run.attempt,
+            failures=run.failures,
+            crashes=run.crashes,
+            deadline_at=run.deadline_at,
+            started_at=run.started_at,
+            reason="damaged: its saved steps cannot be read",
+            problem_at=now,
+            now=now,
+        )
+        self.committer.add(pending)
+        _log.error("run %s of %s is held: its saved steps cannot be read", run.run_id, run.workflow)
 
     def _begin(self, run: RunRow, event: EventRow, history: list[StepRow]) -> None:
         workflow = self.workflows.get(run.workflow)
@@ -369,6 +403,7 @@ class Worker:
     def unloaded(self, execution: Execution) -> None:
         """Hear that a run left memory; its slot is free."""
         run = execution.run
+        self._ending -= execution.is_ending
         if self.executions.get(run.run_id) is execution:
             del self.executions[run.run_id]
         if self._suspect == run.run_id:
@@ -382,9 +417,7 @@ class Worker:
             self.committer.claim()
 
     def _tell(self, run: RunRow) -> None:
-        for future in self._waiters.pop(run.run_id, ()):
-            if not future.done():
-                future.set_result(run)
+        self._tell_waiters(run)
         if run.is_called and run.parent_run_id is not None:
             parent = self.executions.get(run.parent_run_id)
             if parent is not None:
@@ -396,14 +429,24 @@ class Worker:
 
     def child_made(self, parent: Execution, accept: Accept, workflow: Workflow[..., Any]) -> None:
         """Hear that a run is about to start a child; look for it when it is durable."""
-        pending = parent.pending_future()
+        pending = parent.operation().future
         pending.add_done_callback(lambda _: self.hint())
 
     def watch_child(self, parent: Execution, child_run_id: str, *, is_reopened: bool) -> None:
         """Make sure that *parent* hears of a child that ended already, here or elsewhere."""
         if child_run_id in self.executions:
             return
-        self._spawn(self._look_at_children([parent], retry_failed=is_reopened))
+        if is_reopened:
+            self._spawn(self._look_at_children([parent], retry_failed=True))
+        elif parent not in self._watchers:
+            # One look for all the calls that one parent makes at once.
+            self._watchers.add(parent)
+            self._spawn(self._look_soon(parent))
+
+    async def _look_soon(self, parent: Execution) -> None:
+        await asyncio.sleep(0)
+        self._watchers.discard(parent)
+        await self._look_at_children([parent])
 
     async def _look_at_children(self, parents: list[Execution], *, retry_failed: bool = False) -> None:
         wanted = {run_id: parent for parent in parents for run_id in parent.open_children()}
@@ -565,28 +608,52 @@ class Worker:
     # --- waiting for ends ------------------------------------------------------------------------
 
     async def ended(self, run_id: str) -> RunRow:
-        """Give the run when it has ended, here or in another process."""
+        """Give the run when it has ended, here or in another process.
+
+        Raises:
+            NotFound: no such run in this namespace.
+        """
         future: asyncio.Future[RunRow] = self.loop.create_future()
         self._waiters.setdefault(run_id, []).append(future)
-        pause = 0.02
         try:
-            while True:
-                if run_id not in self.executions:
-                    row = await self.read(self.store.run, run_id)
-                    if row is None:
-                        raise errors.NotFound(f"There is no run {run_id!r} in this namespace.")
-                    if row.state in TERMINAL:
-                        return row  # type: ignore[no-any-return]
-                try:
-                    return await asyncio.wait_for(asyncio.shield(future), pause)
-                except TimeoutError:
-                    pause = min(pause * 1.5, 0.5)
+            if run_id not in self.executions:
+                row: RunRow | None = await self.read(self.store.run, run_id)
+                if row is None:
+                    raise errors.NotFound(f"There is no run {run_id!r} in this namespace.")
+                if row.state in TERMINAL:
+                    return row
+            if not self._is_watching_ends:
+                self._is_watching_ends = True
+                self._spawn(self._watch_ends())
+            return await future
         finally:
             waiting = self._waiters.get(run_id, [])
             if future in waiting:
                 waiting.remove(future)
             if not waiting:
                 self._waiters.pop(run_id, None)
+
+    async def _watch_ends(self) -> None:
+        """Look at runs that others may end, all of them with a few queries, while anyone waits."""
+        pause = ENDS_FIRST_S
+        while self._waiters and not self.is_draining:
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, ENDS_CAP_S)
+            away = [run_id for run_id in self._waiters if run_id not in self.executions]
+            for start in range(0, len(away), 500):
+                try:
+                    rows = await self.read(self.store.states, away[start : start + 500])
+                except errors.StoreUnavailable:
+                    break
+                for row in rows.values():
+                    if row.state in TERMINAL:
+                        self._tell_waiters(row)
+        self._is_watching_ends = False
+
+    def _tell_waiters(self, run: RunRow) -> None:
+        for future in self._waiters.pop(run.run_id, ()):
+            if not future.done():
+                future.set_result(run)
 
 
 async def _no_steering(run_id: str, verb: str) -> None:

@@ -215,7 +215,7 @@ class App:
             return
         failpoints.arm_from_environment()
         entropy = SystemEntropy()
-draws = IdSource(now_ms=wall_ms, random_bytes=entropy.random_bytes)
+        draws = IdSource(now_ms=wall_ms, random_bytes=entropy.random_bytes)
         store = self._store = self._make_store(draws)
         await asyncio.to_thread(store.open, migrate=True)
         clock = await asyncio.to_thread(StoreClock, store.now_ms)

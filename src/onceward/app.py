@@ -233,7 +233,7 @@ class App:
         failpoints.arm_from_environment()
         entropy = SystemEntropy()
         draws = IdSource(now_ms=wall_ms, random_bytes=entropy.random_bytes)
-        store = self._store = make_store(self.settings, now_ms=wall_ms, draw=draws.draw)
+        store = self._store = self._make_store(draws)
         await asyncio.to_thread(store.open, migrate=True)
         clock = await asyncio.to_thread(StoreClock, store.now_ms)
         id_source = IdSource(now_ms=clock.now_ms, random_bytes=entropy.random_bytes)
@@ -253,6 +253,10 @@ class App:
             loop = asyncio.get_running_loop()
             store.listen(lambda: loop.call_soon_threadsafe(worker.hint))
         self._worker, self._pid = worker, os.getpid()
+
+    def _make_store(self, draws: IdSource) -> Store:
+        """Give the store that the settings name; a subclass may wrap it, to count or to disturb."""
+        return make_store(self.settings, now_ms=wall_ms, draw=draws.draw)
 
     async def close(self, grace: Duration | None = None) -> None:
         """Stop: finish running steps within *grace*, give the rest back, close the store.

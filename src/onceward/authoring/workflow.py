@@ -156,8 +156,8 @@ class Workflow(Generic[P, R]):
             return (event,), {}
         if not self._parameters:
             return (), {}
-        if not event.source.startswith(("start/", "run/")):
-            return (event.payload,), {}
+        if event.type != self.name or not event.source.startswith(("start/", "run/")):
+            return (event.payload,), {}  # emitted, not started: its payload is the one argument
         packed = msgspec.json.decode(event.payload_text or '{"args":[]}', type=_Arguments)
         names = [parameter.name for parameter in self._parameters]
         args = tuple(

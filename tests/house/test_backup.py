@@ -64,8 +64,14 @@ def app_on(store: str) -> tuple[App, Workflow[[list[str]], list[str]]]:
     return app, slow
 
 
-async def work(store: str, backup: Callable[[], None]) -> Runs:
-    """Make some runs, the backup, and one more run."""
+async def work(store: str, backup: Callable[[], None], leave: Callable[[], object] = lambda: None) -> Runs:
+    """Make some runs, the backup, and one more run.
+
+    Args:
+        store: its URL.
+        backup: called while a run sleeps.
+        leave: called before the store is closed.
+    """
     app, slow = app_on(store)
     async with app:
         ended = await app.start(slow, ["a"], id="ended")
@@ -75,6 +81,7 @@ async def work(store: str, backup: Callable[[], None]) -> Runs:
         backup()
         later = await app.start(slow, ["d"], id="later")
         await later.result("30s")
+        leave()
     return Runs(ended.run_id, asleep.run_id, later.run_id)
 
 
@@ -98,18 +105,17 @@ async def is_in(app: App, run_id: str, state: RunState) -> bool:
 
 def test_a_sqlite_store_goes_on_from_its_backup(tmp_path: Path) -> None:
     here = {"/var/lib/shop": str(tmp_path), "/backup": str(tmp_path / "backup")}
+    store = f"sqlite:///{tmp_path}/shop.db"
     log, kept_log = tmp_path / "shop.db-wal", tmp_path / "kept"
     (tmp_path / "backup").mkdir()
 
-    def backup() -> None:
-        do("sqlite-backup", here)
-        shutil.copy(log, kept_log)
-
-    before = asyncio.run(work(f"sqlite:///{tmp_path}/shop.db", backup))
+    before = asyncio.run(
+        work(store, lambda: do("sqlite-backup", here), leave=lambda: shutil.copy(log, kept_log))
+    )
     shutil.copy(kept_log, log)  # as a killed process leaves it
     do("sqlite-restore", here)
 
-    asyncio.run(go_on(f"sqlite:///{tmp_path}/shop.db", before))
+    asyncio.run(go_on(store, before))
 
 
 @pytest.mark.postgres

@@ -106,7 +106,7 @@ class App:
             source: verifies the deliveries and reads events from them.
 
         Returns:
-            The same source, to subscribe with: ``stripe["invoice.*"]``.
+            The same source; workflows subscribe with it, as in ``on=stripe["invoice.*"]``.
 
         Raises:
             ConfigError: the name is taken.

@@ -333,7 +333,7 @@ class Store(Protocol):
         """Give every registered process."""
         ...
 
-    def listen(self, callback: Callable[[], None]) -> object:
+    def listen(self, callback: Callable[[], object]) -> object:
         """Call *callback*, from any thread, when another process made something due, if it can tell."""
         ...
 

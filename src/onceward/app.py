@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -21,8 +20,8 @@ from onceward.authoring.current import frame_var, session_var
 from onceward.authoring.event import Event
 from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
 from onceward.authoring.step import Step
-from onceward.authoring.workflow import Policies, Workflow, checked_name, triggers_of
-from onceward.core import errors, json_plain
+from onceward.authoring.workflow import Policies, Workflow, triggers_of
+from onceward.core import errors, ids, json_plain
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
 from onceward.core.model import EventRow, ProcessRow, RunRow
@@ -30,6 +29,7 @@ from onceward.core.ports import Accept, EventFilter, RunFilter, Store
 from onceward.core.retry import Retry
 from onceward.core.settings import SETTINGS, Settings, resolve
 from onceward.core.states import RunState
+from onceward.core.texts import checked_id, checked_name, checked_subject
 from onceward.core.triggers import Trigger
 from onceward.desk import Desk
 from onceward.handles import Emitted, EventView, RunHandle
@@ -357,13 +357,15 @@ class App:
             CallOutsideStep: called in a workflow outside a step.
             StoreUnavailable: nothing was stored.
         """
-        checked_name(type, "event type")
+        at = None if occurred_at is None else int(occurred_at.timestamp() * 1000)
         frame = frame_var.get()
         if frame is not None:
             session: Any = frame.session
-            source, event_id = session.emit_inside(frame, type, payload, id, subject)
+            event_id = None if id is None else checked_id(id)
+            source, event_id = session.emit_inside(frame, type, payload, event_id, subject, at)
             return Emitted(source, event_id, False, ())
         self._refuse_in_workflow("emit")
+        checked_name(type, "event type")
         worker = self.worker
         text = json_plain.encode_plain(
             payload, what=f"the payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
@@ -372,13 +374,13 @@ class App:
         source = f"emit/{type}"
         event = EventRow(
             source=source,
-            id=_checked_id(id) if id is not None else worker.ids.hex(12),
+            id=checked_id(id) if id is not None else worker.ids.hex(12),
             type=type,
             payload=text,
             received_at=now,
-            subject=subject,
-            occurred_at=None if occurred_at is None else int(occurred_at.timestamp() * 1000),
-            content_hash=None if id is None else content_hash(text),
+            subject=checked_subject(subject),
+            occurred_at=at,
+            content_hash=None if id is None else ids.content_hash(text),
         )
         accepted = await worker.accept(Accept(event, worker.runs_for(source, type, now)))
         if accepted.is_clash:
@@ -433,7 +435,7 @@ class App:
         text = workflow.pack(args, kwargs, limit_bytes=self.settings.value_bytes_max)
         hashed = None
         if event_id is not None:
-            event_id, hashed = _checked_id(event_id), content_hash(text)
+            event_id, hashed = checked_id(event_id), ids.content_hash(text)
         accept = worker.start_accept(workflow, event_id, text, hashed)
         accepted = await worker.accept(accept)
         if accepted.is_clash:
@@ -573,21 +575,6 @@ class WorkflowDecorator:
         )
         self._register(workflow)
         return workflow
-
-
-def content_hash(text: str | bytes) -> str:
-    """Give the hash by which the same id with other content is noticed."""
-    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:32]
-
-
-def _checked_id(id: str) -> str:
-    if not isinstance(id, str) or not id or len(id) > 255 or "\x00" in id:
-        raise errors.ConfigError(
-            f"The id {str(id)[:60]!r} cannot identify an event.",
-            means="Nothing was stored.",
-            todo="Use a text of 1 to 255 characters without NUL.",
-        )
-    return id
 
 
 def _checked_limit(limit: int) -> int:

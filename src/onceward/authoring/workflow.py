@@ -12,16 +12,15 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import msgspec
 
 from onceward.authoring.event import Event
-from onceward.core import codec, errors, json_plain
+from onceward.core import codec, errors, ids, json_plain
 from onceward.core.annotations import return_annotation
 from onceward.core.model import Millis, WorkflowRow
 from onceward.core.retry import Retry
+from onceward.core.texts import checked_name
 from onceward.core.triggers import OWN, Trigger
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
-
-NAME_CHARS_MAX = 200
 
 
 class _Arguments(msgspec.Struct):
@@ -112,22 +111,18 @@ class Workflow(Generic[P, R]):
                 means="Nothing was started.",
                 todo="Pass what the function takes after its context.",
             ) from error
-        names = [parameter.name for parameter in self._parameters]
-        packed = []
-        for number, value in enumerate(bound.args):
-            parameter = self._parameters[min(number, len(names) - 1)]
-            packed.append(self._pack_one(parameter.name, value, limit_bytes))
+        packed = [
+            self._pack_one(self._positional(number), value, limit_bytes)
+            for number, value in enumerate(bound.args)
+        ]
         named = [
             f"{msgspec.json.encode(key).decode()}:{self._pack_one(key, value, limit_bytes)}"
             for key, value in bound.kwargs.items()
         ]
         text = f'{{"args":[{",".join(packed)}]' + (f',"kwargs":{{{",".join(named)}}}' if named else "") + "}"
-        if len(text) > limit_bytes:
-            raise errors.ValueTooLarge(
-                f"The arguments of {self.name!r} are {len(text)} bytes as JSON; the limit is {limit_bytes}.",
-                means="Nothing was started.",
-                todo="Store the data elsewhere and pass a reference, or raise value_bytes_max.",
-            )
+        size_bytes = len(text.encode())
+        if size_bytes > limit_bytes:
+            raise json_plain.too_large(f"The arguments of {self.name!r}", size_bytes, limit_bytes)
         return text
 
     @functools.cached_property
@@ -156,17 +151,29 @@ class Workflow(Generic[P, R]):
             return (event,), {}
         if not self._parameters:
             return (), {}
-        if not event.source.startswith(("start/", "run/")):
-            return (event.payload,), {}
+        if not ids.is_start(event.source, event.id):
+            return (self._of_payload(event),), {}
         packed = msgspec.json.decode(event.payload_text or '{"args":[]}', type=_Arguments)
-        names = [parameter.name for parameter in self._parameters]
         args = tuple(
-            self._codec_of(names[min(number, len(names) - 1)]).decode(bytes(raw).decode())
+            self._decode(self._positional(number), bytes(raw).decode())
             for number, raw in enumerate(packed.args)
         )
-        return args, {
-            key: self._codec_of(key).decode(bytes(raw).decode()) for key, raw in packed.kwargs.items()
-        }
+        return args, {key: self._decode(key, bytes(raw).decode()) for key, raw in packed.kwargs.items()}
+
+    def _of_payload(self, event: Event) -> Any:
+        """Give the payload of an event as the first parameter's annotation says."""
+        name = self._parameters[0].name
+        if event.payload_text is None or self._codec_of(name).annotation is Any:
+            return event.payload
+        return self._decode(name, event.payload_text)
+
+    def _positional(self, number: int) -> str:
+        """Give the name of the parameter that takes an argument by position; the rest goes to *args."""
+        positional = [one.name for one in self._parameters if one.kind is not one.KEYWORD_ONLY]
+        return positional[min(number, len(positional) - 1)]
+
+    def _decode(self, name: str, text: str) -> Any:
+        return self._codec_of(name).decode(text, what=f"Argument {name!r} of {self.name!r}")
 
     def to_row(self, seen_at: Millis) -> WorkflowRow:
         """Give the registration as data."""
@@ -176,17 +183,6 @@ class Workflow(Generic[P, R]):
     def __repr__(self) -> str:
         """Show the name."""
         return f"<workflow {self.name!r}>"
-
-
-def checked_name(name: str, what: str) -> str:
-    """Give *name* if it can be a name of ours, else say why not."""
-    if not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
-        raise errors.ConfigError(
-            f"The {what} name {name[:60]!r} ({len(name)} characters) cannot be used.",
-            means=f"Names are 1 to {NAME_CHARS_MAX} printable characters.",
-            todo="Choose a shorter, plain name.",
-        )
-    return name
 
 
 def triggers_of(on: Trigger | str | Sequence[Trigger | str] | None) -> list[Trigger]:

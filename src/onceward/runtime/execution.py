@@ -400,10 +400,16 @@ class Execution:
             self._leave()
 
     def emit_inside(
-        self, frame: Frame, type_: str, payload: Any, event_id: str | None, subject: str | None
+        self,
+        frame: Frame,
+        type_: str,
+        payload: Any,
+        event_id: str | None,
+        subject: str | None,
+        occurred_at: Millis | None,
     ) -> tuple[str, str]:
         """Emit inside a step's body: stored if and only if the step's outcome is."""
-        return starts.emit_inside(self, frame, type_, payload, event_id, subject)
+        return starts.emit_inside(self, frame, type_, payload, event_id, subject, occurred_at)
 
     async def start(
         self,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceward.authoring.current import Frame
 from onceward.authoring.workflow import Workflow
-from onceward.core import ids
-from onceward.core.model import EventRow, NewRun, RunRow, StepKey, StepRow
+from onceward.core import errors, ids
+from onceward.core.model import EventRow, Millis, NewRun, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
 from onceward.runtime.records import json_text
@@ -35,14 +35,33 @@ async def emit(
     return source, event_id
 
 
+def _check_open(frame: Frame, verb: str) -> None:
+    if frame.is_over:
+        raise errors.CallOutsideStep(
+            f"app.{verb} was called after the body of step {str(frame.key)!r} had ended.",
+            means="What a body leaves running is not part of its step, so this would be lost.",
+            todo=f"Await it inside the body, or use `await ctx.step.{verb}(name, …)` in the workflow.",
+        )
+
+
 def emit_inside(
-    execution: Execution, frame: Frame, type_: str, payload: Any, event_id: str | None, subject: str | None
+    execution: Execution,
+    frame: Frame,
+    type_: str,
+    payload: Any,
+    event_id: str | None,
+    subject: str | None,
+    occurred_at: Millis | None,
 ) -> tuple[str, str]:
     """Emit inside a step's body: stored if and only if the step's outcome is."""
+    _check_open(frame, "emit")
     source = f"emit/{type_}" if event_id is not None else f"run/{execution.run_id}"
     if event_id is None:
         event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1)
-    frame.accepts.append(execution.worker.emit_accept(execution, source, event_id, type_, payload, subject))
+    accept = execution.worker.emit_accept(
+        execution, source, event_id, type_, payload, subject, occurred_at=occurred_at
+    )
+    frame.accepts.append(accept)
     return source, event_id
 
 
@@ -55,9 +74,10 @@ def start_inside(
     event_id: str | None,
 ) -> str:
     """Start a run inside a step's body: it exists if and only if the step's outcome does."""
+    _check_open(frame, "start")
     source = f"start/{workflow.name}" if event_id is not None else f"run/{execution.run_id}"
     if event_id is None:
-        event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1)
+        event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1, ids.START)
     accept = _child_accept(execution, workflow, args, kwargs, source, event_id, is_called=False)
     frame.accepts.append(accept)
     return accept.runs[0].run_id
@@ -105,7 +125,7 @@ async def start(
     record = await execution.saved(key, kind)
     if record is None:
         await execution.durable()
-        event_id = ids.composed(execution.generation, *key)
+        event_id = ids.composed(execution.generation, *key, ids.START)
         accept = _child_accept(
             execution, workflow, args, kwargs, f"run/{execution.run_id}", event_id, is_called=is_called
         )

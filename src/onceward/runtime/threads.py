@@ -69,9 +69,7 @@ class Threads:
         job = _Job(asyncio.get_running_loop(), function, args, kwargs)
         with self._lock:
             self._busy += 1
-            if self._busy > self._alive and self._alive < self._count:
-                self._alive += 1
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            self._fill()
         self._jobs.put(job)
         try:
             return await job.future
@@ -81,7 +79,13 @@ class Threads:
                     job.is_abandoned = True
                     self._busy -= 1
                     self._alive -= job.is_begun
+                    self._fill()  # a job may wait for the thread that is stuck
             raise
+
+    def _fill(self) -> None:
+        if self._busy > self._alive and self._alive < self._count:
+            self._alive += 1
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

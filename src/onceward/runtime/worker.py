@@ -17,12 +17,13 @@ from typing import Any
 
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints, json_plain
-from onceward.core.ids import IdSource
+from onceward.core.ids import IdSource, content_hash
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
 from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL, RunState
 from onceward.core.takeover import CRASH_LIMIT
+from onceward.core.texts import checked_name, checked_subject
 from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
@@ -280,16 +281,33 @@ class Worker:
         return Accept(event, [run])
 
     def emit_accept(
-        self, execution: Execution, source: str, event_id: str, type_: str, payload: Any, subject: str | None
+        self,
+        execution: Execution,
+        source: str,
+        event_id: str,
+        type_: str,
+        payload: Any,
+        subject: str | None,
+        *,
+        occurred_at: Millis | None = None,
     ) -> Accept:
         """Give the commit of an event emitted inside a run, guarded by the run's fence."""
         self.check_depth(execution.run)
+        checked_name(type_, "event type")
         now = self.now_ms()
         text = json_plain.encode_plain(
             payload, what=f"the payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
         )
         event = EventRow(
-            source=source, id=event_id, type=type_, payload=text, received_at=now, subject=subject
+            source=source,
+            id=event_id,
+            type=type_,
+            payload=text,
+            received_at=now,
+            subject=checked_subject(subject),
+            occurred_at=occurred_at,
+            # Where the caller chose the id, others may choose it too; see IdClash.
+            content_hash=content_hash(text) if source.startswith("emit/") else None,
         )
         runs = self.runs_for(source, type_, now, parent=execution.run)
         return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -13,7 +12,7 @@ import msgspec
 
 from onceward.authoring.event import Event
 from onceward.core import codec, errors, ids, json_plain
-from onceward.core.annotations import return_annotation
+from onceward.core.annotations import parameter_annotation, return_annotation, signature_of
 from onceward.core.model import Millis, WorkflowRow
 from onceward.core.retry import Retry
 from onceward.core.texts import checked_name
@@ -50,7 +49,7 @@ class Workflow(Generic[P, R]):
         self.triggers = tuple(triggers)
         self.policies = policies
         self.is_async = inspect.iscoroutinefunction(function)
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(signature_of(function).parameters.values())
         if not parameters:
             raise errors.ConfigError(
                 f"The workflow {name!r} takes no parameters.",
@@ -67,24 +66,27 @@ class Workflow(Generic[P, R]):
         """Give how the result is stored, by the function's return annotation."""
         return codec.codec_for(return_annotation(self.function))
 
-    @functools.cached_property
-    def _hints(self) -> dict[str, Any]:
-        try:
-            return typing.get_type_hints(self.function, include_extras=True)
-        except NameError as error:
-            raise errors.ConfigError(
-                f"An annotation of workflow {self.name!r} cannot be resolved: {error}.",
-                means="Annotations decide how values come back from the store.",
-                todo="Import the name at module level, outside `if TYPE_CHECKING`.",
-            ) from error
+    def check(self) -> None:
+        """Refuse, before any run, annotations of which no value could be stored.
+
+        Raises:
+            ConfigError: an argument's or the result's annotation has no stored form.
+        """
+        _ = self.result_codec
+        if not self.takes_event:
+            for parameter in self._parameters:
+                self._codec_of(parameter.name)
 
     @functools.cached_property
     def takes_event(self) -> bool:
         """Say whether the function takes the event itself rather than arguments."""
         if not self._parameters:
             return False
-        annotation = self._hints.get(self._parameters[0].name)
-        return annotation is Event or (annotation is None and bool(self.triggers))
+        written = self._parameters[0].annotation
+        if isinstance(written, str):
+            # Also where the name exists for type checkers only.
+            return written.strip("\"'").rpartition(".")[2] == Event.__name__
+        return written is Event or (written is inspect.Parameter.empty and bool(self.triggers))
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit_bytes: int) -> str:
         """Give the JSON payload of a start with these arguments.
@@ -132,7 +134,7 @@ class Workflow(Generic[P, R]):
     def _codec_of(self, name: str) -> codec.Codec:
         found = self._codecs.get(name)
         if found is None:
-            annotation = self._hints.get(name, Any)
+            annotation = parameter_annotation(self.function, name)
             found = self._codecs[name] = codec.codec_for(annotation)
         return found
 

@@ -407,7 +407,7 @@ class Execution:
         event_id: str | None,
         subject: str | None,
         occurred_at: Millis | None,
-    ) -> tuple[str, str]:
+    ) -> Accept:
         """Emit inside a step's body: stored if and only if the step's outcome is."""
         return starts.emit_inside(self, frame, type_, payload, event_id, subject, occurred_at)
 
@@ -435,7 +435,7 @@ class Execution:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         event_id: str | None,
-    ) -> str:
+    ) -> Accept:
         """Start a run inside a step's body: it exists if and only if the step's outcome does."""
         return starts.start_inside(self, frame, workflow, args, kwargs, event_id)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from onceward.authoring.options import AUTO, IdempotencyKey
 from onceward.core import codec
-from onceward.core.annotations import return_annotation
+from onceward.core.annotations import return_annotation, signature_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _anchor(function: Any) -> Any:
 def _look(function: Callable[..., Any]) -> FunctionFacts:
     key_parameter, key_position = None, None
     try:
-        parameters = inspect.signature(function).parameters
+        parameters = signature_of(function).parameters
     except (TypeError, ValueError):  # a builtin without a signature
         parameters = {}  # type: ignore[assignment]
     for position, parameter in enumerate(parameters.values()):

@@ -52,7 +52,7 @@ def emit_inside(
     event_id: str | None,
     subject: str | None,
     occurred_at: Millis | None,
-) -> tuple[str, str]:
+) -> Accept:
     """Emit inside a step's body: stored if and only if the step's outcome is."""
     _check_open(frame, "emit")
     source = f"emit/{type_}" if event_id is not None else f"run/{execution.run_id}"
@@ -62,7 +62,7 @@ def emit_inside(
         execution, source, event_id, type_, payload, subject, occurred_at=occurred_at
     )
     frame.accepts.append(accept)
-    return source, event_id
+    return accept
 
 
 def start_inside(
@@ -72,7 +72,7 @@ def start_inside(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     event_id: str | None,
-) -> str:
+) -> Accept:
     """Start a run inside a step's body: it exists if and only if the step's outcome does."""
     _check_open(frame, "start")
     source = f"start/{workflow.name}" if event_id is not None else f"run/{execution.run_id}"
@@ -80,7 +80,7 @@ def start_inside(
         event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1, ids.START)
     accept = _child_accept(execution, workflow, args, kwargs, source, event_id, is_called=False)
     frame.accepts.append(accept)
-    return accept.runs[0].run_id
+    return accept
 
 
 def _child_accept(
@@ -107,7 +107,14 @@ def _child_accept(
         is_called=is_called,
         depth=execution.run.depth + 1,
     )
-    event = EventRow(source=source, id=event_id, type=workflow.name, payload=payload, received_at=now)
+    event = EventRow(
+        source=source,
+        id=event_id,
+        type=workflow.name,
+        payload=payload,
+        received_at=now,
+        content_hash=ids.content_hash(payload) if source.startswith("start/") else None,
+    )
     return Accept(event, [run], by_run=execution.run_id, by_fence=execution.run.fence)
 
 

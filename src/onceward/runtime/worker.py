@@ -131,6 +131,15 @@ class Worker:
         self._tasks = [self.loop.create_task(self._look_forever())]
         self.committer.claim()
 
+    def abort(self) -> None:
+        """Give up a start that failed: end the threads, write nothing."""
+        self.is_draining = self.is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        self.committer.close()
+
     async def _join(self) -> None:
         now = self.now_ms()
         self.process_id = "p_" + self.ids.hex(10)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("onceward.run")
 
-CUT_SLACK, CUT_PATIENCE_MS = 2, 5_000
+CUT_SLACK, CUT_PATIENCE_MS = 2, 2_000
 """How long code may take to cut a step off again: twice the time of the first time, and a bit."""
 
 
@@ -74,6 +74,7 @@ class Execution:
         self.is_sync = not workflow.is_async
         self.loop = worker.loop
         self.root: asyncio.Task[None] | None = None
+        self.has_begun = False
         self.is_ending = False  # its code is over, its last commit is on its way
         self.stopping: str | None = None  # why it unwinds: suspend, hold, release, deadline, lost
         self.hold_reason: str | None = None
@@ -104,6 +105,7 @@ class Execution:
 
     async def _main(self) -> None:
         """Run the code to its end, whatever that is, and commit what became of it."""
+        self.has_begun = True
         session_var.set(self)
         error: BaseException | None = None
         value: Any = None
@@ -156,8 +158,8 @@ class Execution:
         """Unwind the code; nothing of it starts any more. What follows is decided by *why*."""
         if self.stopping is None or why == "lost":
             self.stopping = why
-            if self.root is not None and self.root is not _current_task():
-                self.root.cancel()
+            if self.root is not None and self.has_begun and self.root is not _current_task():
+                self.root.cancel()  # one that has not begun would never commit what becomes of it
             for task in self._verbs - {_current_task()}:
                 task.cancel()
             self.parking.cut()

@@ -93,6 +93,8 @@ async def run_step(
             execution.save(
                 execution.row(key, "run", StepState.DONE, begun, tries=tries, output=text), frame.accepts
             )
+            if execution.recall.has_queue():
+                await execution.recall.take_turn()
             return value
         execution.check_usable()
         await _failed_try(execution, key, failure, tries, first_at, options)
@@ -187,6 +189,8 @@ async def _failed_try(
     if decision.delay_ms is None:
         row = execution.row(key, "run", StepState.FAILED, first_at, tries=tries, error=text)
         execution.save(row)
+        if execution.recall.has_queue():
+            await execution.recall.take_turn()
         raise failure_of(row) from failure
     _log.info(
         "run %s of %s: try %d of step %r failed, the next begins in %d ms: %s",

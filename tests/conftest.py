@@ -9,8 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from onceward.testing.servers import PgBouncer, PostgresAddress, PostgresServer, unique_name
+
+# The same examples on every run of a commit; new ones, many, in a campaign.
+settings.register_profile("commit", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile(
+    "campaign",
+    max_examples=20_000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("ONCEWARD_TEST_TIER", "commit"))
 
 
 @pytest.fixture(scope="session")

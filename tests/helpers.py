@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+
+from onceward.core.shown import shown
 
 T = TypeVar("T")
 
@@ -42,3 +45,8 @@ async def eventually_async(
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s} s: {what or predicate!r}; last value: {value!r}")
         await asyncio.sleep(POLL_SECONDS)
+
+
+def named(value: object) -> str:
+    """Give a parameter's id: what it shows as, without the address that differs in each process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", shown(value))

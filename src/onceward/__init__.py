@@ -1,1 +1,78 @@
-"""Onceward: exactly one run of each event, carried to its end."""
+"""Onceward: exactly one run of each event, carried to its end.
+
+The names that users need. Importing this loads no web framework, driver or cryptography.
+"""
+
+from __future__ import annotations
+
+from onceward.app import App
+from onceward.authoring.context import Context, SyncContext
+from onceward.authoring.event import Event
+from onceward.authoring.options import AUTO, IdempotencyKey
+from onceward.authoring.step import Step
+from onceward.authoring.workflow import Workflow
+from onceward.core.errors import (
+    CallOutsideStep,
+    ConfigError,
+    DeadlineExceeded,
+    IdClash,
+    NotFound,
+    NotStorable,
+    OncewardError,
+    OutcomeUnknown,
+    Permanent,
+    RetryLater,
+    RunCancelled,
+    RunFailed,
+    RunWasCancelled,
+    StateConflict,
+    StepFailed,
+    StepMisuse,
+    StepNameRepeated,
+    StepTimedOut,
+    StoreUnavailable,
+    Suspended,
+    WorkflowUnknown,
+)
+from onceward.core.retry import Retry
+from onceward.core.states import RunState
+from onceward.handles import Emitted, EventView, RunHandle
+from onceward.version import __version__
+
+__all__ = [
+    "AUTO",
+    "App",
+    "CallOutsideStep",
+    "ConfigError",
+    "Context",
+    "DeadlineExceeded",
+    "Emitted",
+    "Event",
+    "EventView",
+    "IdClash",
+    "IdempotencyKey",
+    "NotFound",
+    "NotStorable",
+    "OncewardError",
+    "OutcomeUnknown",
+    "Permanent",
+    "Retry",
+    "RetryLater",
+    "RunCancelled",
+    "RunFailed",
+    "RunHandle",
+    "RunState",
+    "RunWasCancelled",
+    "StateConflict",
+    "Step",
+    "StepFailed",
+    "StepMisuse",
+    "StepNameRepeated",
+    "StepTimedOut",
+    "StoreUnavailable",
+    "Suspended",
+    "SyncContext",
+    "Workflow",
+    "WorkflowUnknown",
+    "__version__",
+]

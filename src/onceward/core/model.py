@@ -16,9 +16,6 @@ from onceward.core.states import RunState, StepState
 
 Millis = int
 
-NEVER: Millis = 253_402_300_799_000
-"""When a run is due that only a wake-up brings back: the end of the year 9999."""
-
 
 class StepKey(NamedTuple):
     """What identifies a step inside one generation of a run (RULINGS 15)."""

@@ -7,7 +7,7 @@ the command line and frameworks without an event loop share one implementation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -166,6 +166,15 @@ class TakenOver(msgspec.Struct, frozen=True):
     held: tuple[str, ...]  # run ids that were held as poison
 
 
+class Look(msgspec.Struct, frozen=True):
+    """What a process wants to know once a poll, in one query."""
+
+    next_due: Millis | None  # when the next unowned run of our workflows wants to be claimed
+    oldest_lease: Millis | None  # of other processes; 0 when one is known to be dead
+    owned: int  # runs that are ours in the store
+    woken: tuple[str, ...]  # of these, the ones that something woke
+
+
 class RunFilter(msgspec.Struct, frozen=True):
     """Which runs to list; newest first, keyset paging by run id."""
 
@@ -312,12 +321,20 @@ class Store(Protocol):
         """Give the run ids that a process owns, with whether something woke each."""
         ...
 
-    def next_due(self, workflows: Sequence[str]) -> Millis | None:
-        """Give when the next unowned run wants to be claimed."""
+    def look(self, process_id: str, workflows: Sequence[str]) -> Look:
+        """Give what a process wants to know once a poll, with one query."""
+        ...
+
+    def give_back(self, process_id: str, run_ids: Sequence[str], now: Millis) -> None:
+        """Make owned runs due again that this process does not have in memory."""
         ...
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""
+        ...
+
+    def listen(self, callback: Callable[[], object]) -> object:
+        """Call *callback*, from any thread, when another process made something due, if it can tell."""
         ...
 
     def changes(self) -> Any:

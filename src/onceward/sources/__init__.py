@@ -1,1 +1,71 @@
-"""Providers of events: pure functions that verify and normalise their requests."""
+"""Providers of events: `Stripe`, `GitHub`, `Hmac`, and `create` to have one by name.
+
+Each provider's module is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from onceward.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from onceward.sources.base import Source
+    from onceward.sources.github import GitHub
+    from onceward.sources.hmac_source import Hmac
+    from onceward.sources.stripe import Stripe
+
+__all__ = ["GitHub", "Hmac", "Source", "Stripe", "create", "kinds"]
+
+_MODULES = {"GitHub": "github", "Hmac": "hmac_source", "Source": "base", "Stripe": "stripe"}
+_KINDS = {"github": "GitHub", "hmac": "Hmac", "stripe": "Stripe"}
+
+
+def kinds() -> tuple[str, ...]:
+    """Give the names that `create` knows, sorted."""
+    return tuple(sorted(_KINDS))
+
+
+def create(
+    kind: str, *, name: str | None = None, secrets: str | Sequence[str] = (), **options: Any
+) -> Source:
+    """Give a source by the name of its kind, for configuration that is text.
+
+    Args:
+        kind: one of `kinds`, e.g. ``stripe``.
+        name: what the app calls it; the kind, where that has a name of its own.
+        secrets: see `Source`.
+        options: further arguments of the kind's class.
+
+    Raises:
+        ConfigError: the kind is unknown, an option is unknown or missing, or the source refuses
+            its arguments.
+    """
+    if kind not in _KINDS:
+        raise ConfigError(
+            f"There is no kind of source called {kind!r}.",
+            means="Nothing can verify its deliveries.",
+            todo=f"Use one of {', '.join(kinds())}; hmac fits most senders.",
+        )
+    import inspect
+
+    source_class = getattr(import_module(f"onceward.sources.{_MODULES[_KINDS[kind]]}"), _KINDS[kind])
+    arguments = {"secrets": secrets, **options} | ({} if name is None else {"name": name})
+    try:
+        inspect.signature(source_class).bind(**arguments)
+    except TypeError as error:
+        raise ConfigError(
+            f"A source of kind {kind!r} cannot be made: {error}.",
+            means="Its configuration has an option too many or too few.",
+            todo=f"Options are: {', '.join(inspect.signature(source_class).parameters)}.",
+        ) from error
+    source: Source = source_class(**arguments)
+    return source
+
+
+def __getattr__(attribute: str) -> Any:
+    if attribute in _MODULES:
+        return getattr(import_module(f"onceward.sources.{_MODULES[attribute]}"), attribute)
+    raise AttributeError(f"module 'onceward.sources' has no attribute {attribute!r}")

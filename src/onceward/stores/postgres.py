@@ -25,7 +25,7 @@ from onceward.stores.postgres_processes import PostgresProcesses
 from onceward.stores.postgres_reads import PostgresReads
 from onceward.stores.postgres_schema import PostgresSchema, checked_schema
 from onceward.stores.postgres_session import Session
-from onceward.stores.postgres_statements import load_statements, parameters
+from onceward.stores.postgres_statements import load_statements, parameters, text_array
 from onceward.stores.postgres_writer import BatchWriter
 
 LEASE_MS = 10_000
@@ -261,6 +261,18 @@ class PostgresStore(PostgresReads):
         """Say whether a batch whose reply was lost is committed; if not, it cannot be any more."""
         return self._writer.resolve(process_id, batch_id)
 
+    def give_back(self, process_id: str, run_ids: Sequence[str], now: Millis) -> None:
+        """Make owned runs due again that this process does not have in memory."""
+        call = self._call(
+            "give_back", run_ids=text_array(sorted(run_ids)), **parameters(process_id=process_id, now=now)
+        )
+
+        def work(session: Session) -> None:
+            with session.transaction():
+                session.execute(call)
+
+        self._control_link.run(work)
+
     # --- operators -----------------------------------------------------------------------------
 
     def steer(self, steer: Steer) -> bool:
@@ -296,7 +308,7 @@ class PostgresStore(PostgresReads):
 
     # --- hints ---------------------------------------------------------------------------------
 
-    def listen(self, callback: Callable[[], None]) -> Listener:
+    def listen(self, callback: Callable[[], object]) -> Listener:
         """Call *callback* when another process says that there is something to do.
 
         In a thread of its own, for ever, until the listener or the store is closed. Where

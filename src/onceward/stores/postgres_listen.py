@@ -49,7 +49,7 @@ class Listener:
         *,
         channel: str,
         namespace: str,
-        callback: Callable[[], None],
+        callback: Callable[[], object],
         is_own: Callable[[int], bool],
         notify: Callable[[str], None],
         draw: Callable[[], float],

@@ -11,13 +11,12 @@ from onceward.core.model import (
     AuditRow,
     DeliveryRow,
     EventRow,
-    Millis,
     ProcessRow,
     RunRow,
     StepRow,
     WorkflowRow,
 )
-from onceward.core.ports import EventFilter, RunFilter
+from onceward.core.ports import EventFilter, Look, RunFilter
 from onceward.stores.postgres_connection import Link
 from onceward.stores.postgres_session import BEGIN_SNAPSHOT, Session
 from onceward.stores.postgres_statements import Call, Parameter, Statement, parameter, statement, text_array
@@ -151,10 +150,11 @@ class PostgresReads:
         """Give what a process owns, with whether something woke each."""
         return {run_id: bool(woken) for run_id, woken in self._read("owned", process_id=process_id)}
 
-    def next_due(self, workflows: Sequence[str]) -> Millis | None:
-        """Give when the next unowned run wants to be claimed."""
-        due: Millis | None = self._read_lists("next_due", workflows=workflows)[0][0]
-        return due
+    def look(self, process_id: str, workflows: Sequence[str]) -> Look:
+        """Give what a process wants to know once a poll, with one query."""
+        call = self._call("look", process_id=parameter(process_id), workflows=text_array(workflows))
+        due, lease, owned, woken = self._reader.run(lambda session: session.execute(call))[0]
+        return Look(due, lease, owned, tuple(woken.split(",")) if woken else ())
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""

@@ -11,13 +11,12 @@ from onceward.core.model import (
     AuditRow,
     DeliveryRow,
     EventRow,
-    Millis,
     ProcessRow,
     RunRow,
     StepRow,
     WorkflowRow,
 )
-from onceward.core.ports import EventFilter, RunFilter
+from onceward.core.ports import EventFilter, Look, RunFilter
 from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
 from onceward.stores.sqlite_connection import Connections
 from onceward.stores.sqlite_writes import json_list
@@ -150,10 +149,12 @@ class SqliteReads:
         """Give what a process owns, with whether something woke each."""
         return {run_id: bool(woken) for run_id, woken in self._read("owned", process_id=process_id)}
 
-    def next_due(self, workflows: Sequence[str]) -> Millis | None:
-        """Give when the next unowned run wants to be claimed."""
-        due: Millis | None = self._select("next_due", json_list(workflows))[0][0]
-        return due
+    def look(self, process_id: str, workflows: Sequence[str]) -> Look:
+        """Give what a process wants to know once a poll, with one query."""
+        ((due, lease, owned, woken, others),) = self._select("look", process_id, json_list(workflows))
+        if others and any(self._connections.is_free(other) for other in others.split(",")):
+            lease = 0
+        return Look(due, lease, owned, tuple(woken.split(",")) if woken else ())
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""

@@ -107,7 +107,7 @@ class SqliteWrites:
         if advance.steps:
             self.save_steps(connection, run_id, advance.generation, advance.steps)
         for accept in advance.accepts:
-            self.accept(connection, process_id, accept)
+            self._insert(connection, process_id, accept)
         move = advance.move
         if move is not None:
             connection.execute(sql["move_run"], (namespace, run_id, *_move_parameters(move)))
@@ -149,9 +149,12 @@ class SqliteWrites:
 
     def accept(self, connection: sqlite3.Connection, process_id: str, accept: Accept) -> Accepted:
         """Insert the event with its runs, or find what the first accept of it made."""
-        sql, namespace, event = self._sql, self._namespace, accept.event
         if accept.by_run is not None and not self._has_fence(connection, accept.by_run, accept.by_fence):
             return Accepted(False, False, {}, is_refused=True)
+        return self._insert(connection, process_id, accept)
+
+    def _insert(self, connection: sqlite3.Connection, process_id: str, accept: Accept) -> Accepted:
+        sql, namespace, event = self._sql, self._namespace, accept.event
         won = (
             connection.execute(
                 sql["insert_event"],

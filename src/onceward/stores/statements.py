@@ -32,6 +32,10 @@ SQLITE_MACROS: Mapping[str, str] = {
     "bytes": "blob",
     "packed": " without rowid",
     "hot": "",
+    "by_identity": " indexed by onceward_run_identity",
+    "by_problem": " indexed by onceward_run_problem",
+    "by_parent": " indexed by onceward_run_parent",
+    "by_owner": " indexed by onceward_queue_owned",
 }
 
 
@@ -47,6 +51,10 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "bytes": "bytea",
         "packed": "",
         "hot": " with (fillfactor = 45)",
+        "by_identity": "",
+        "by_problem": "",
+        "by_parent": "",
+        "by_owner": "",
     }
 
 

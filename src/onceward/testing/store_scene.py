@@ -17,7 +17,6 @@ import msgspec
 
 from onceward.core import failpoints
 from onceward.core.model import (
-    NEVER,
     AttemptRow,
     AuditRow,
     DeliveryRow,
@@ -44,6 +43,9 @@ from onceward.core.states import TERMINAL, RunState, StepState
 
 START: Millis = 1_750_000_000_000
 """The time at which every check begins."""
+
+NEVER: Millis = START + 100 * 366 * 86_400_000
+"""When a run is due that only a wake-up brings back."""
 
 LEASE_MS = 30_000
 WORKFLOWS = ("fulfil", "invoice", "notify")
@@ -214,6 +216,11 @@ def move(
     if state is RunState.HELD:
         values.update(reason="a person must look", problem_at=now)
     return RunMove(state=state, now=now, due_at=due_at, **{**values, **changes})
+
+
+def waiting(run: RunRow, *, now: Millis) -> RunMove:
+    """Give the move of a run that only a wake-up brings back."""
+    return move(run, RunState.WAITING, now=now, due_at=NEVER, reason="waits for a called run")
 
 
 def attempt_log(run: RunRow, outcome: str, *, now: Millis, **changes: Any) -> AttemptRow:
@@ -396,7 +403,12 @@ class Process:
 
     def wait(self, run: RunRow) -> RunRow:
         """Give up a run until something wakes it."""
-        return self.move(run, RunState.WAITING, due_at=NEVER, reason="waits for a called run")
+        assert self.save(run, becomes=waiting(run, now=self.stores.now))
+        return self.read(run.run_id)
+
+    def next_due(self, workflows: Sequence[str] = WORKFLOWS) -> Millis | None:
+        """Give when the next unowned run wants to be claimed."""
+        return self.store.look(self.process_id, workflows).next_due
 
     def heartbeat(self) -> None:
         """Renew the lease."""

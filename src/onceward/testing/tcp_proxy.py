@@ -19,7 +19,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Literal, Self
 
-from onceward.testing.servers import LOOPBACK, PgBouncer, PostgresAddress, PostgresServer
+from onceward.testing.server_home import LOOPBACK
+from onceward.testing.servers import PgBouncer, PostgresAddress, PostgresServer
 
 Mode = Literal["pass", "blackhole", "refuse"]
 SSL_REQUEST, GSS_REQUEST = 80877103, 80877104

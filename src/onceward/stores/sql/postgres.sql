@@ -35,8 +35,8 @@ left join {t}run r on r.namespace = any(array[a.namespace]) and r.run_id = a.run
 where r.run_id is null
 
 -- name: save_steps
--- An outcome, once written, never changes (I4); an open record may. Gives the runs that have
--- another fence; nothing of theirs is written.
+-- A saved result never changes (I4); an open record may, and a failure may be opened again. Gives
+-- the runs that have another fence; nothing of theirs is written.
 with given as materialized (
   select :namespace as namespace, s.* from json_to_recordset(:steps) as s (run_id text, fence bigint,
     generation bigint, name text, item text, ordinal bigint, seq bigint, kind text, state text, attempt bigint,
@@ -55,7 +55,7 @@ with given as materialized (
     seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
     ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
     wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
-  where old.state = 'open'
+  where old.state = 'open' or (old.state = 'failed' and excluded.state = 'open')
 )
 select distinct run_id from checked where not is_held
 
@@ -380,14 +380,17 @@ on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_
   is_suspect = excluded.is_suspect
 
 -- name: reopen
--- Failures that ended the attempt run again; every other record stays (RULINGS 19).
+-- Failures that ended the attempt run again with all their tries; a record that backs off goes on
+-- at once with those it has left. Every other record stays (RULINGS 19, 23).
 with k as materialized (
   select :namespace as namespace, k.* from json_to_recordset(:keys) as k (name text, item text, ordinal bigint)
 )
-update {t}step s set state = 'open', tries = 0, output = null, error = null, ended_at = null, wake_at = null
+update {t}step s set tries = case s.state when 'failed' then 0 else s.tries end, state = 'open',
+  output = null, error = null, ended_at = null, wake_at = null
 from k
 where s.namespace = any(array[k.namespace]) and s.run_id = :run_id and s.generation = :generation
-  and s.name = k.name and s.item = k.item and s.ordinal = k.ordinal and s.state = 'failed'
+  and s.name = k.name and s.item = k.item and s.ordinal = k.ordinal
+  and (s.state = 'failed' or (s.state = 'open' and s.kind = 'run'))
 
 -- name: insert_audit
 insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail)
@@ -432,6 +435,20 @@ order by s.run_id, s.seq
 with x as materialized (select :namespace as namespace, x.run_id from unnest(:run_ids::text[]) as x (run_id))
 select {run} from x join {t}run r on r.namespace = any(array[x.namespace]) and r.run_id = x.run_id
 
--- name: next_due
-select min(due_at) from {t}queue
-where namespace = :namespace and process_id is null and workflow = any(:workflows)
+-- name: look
+select
+  (select min(due_at) from {t}queue
+   where namespace = :namespace and process_id is null and workflow = any(:workflows)),
+  (select min(lease_until) from {t}process where namespace = :namespace and process_id <> :process_id),
+  (select count(*) from {t}queue where namespace = :namespace and process_id = :process_id),
+  (select coalesce(string_agg(run_id, ','), '') from {t}queue
+   where namespace = :namespace and process_id = :process_id and woken = 1)
+
+-- name: give_back
+with back as (
+  update {t}queue set process_id = null, due_at = :now
+  where namespace = :namespace and process_id = :process_id and run_id = any(:run_ids)
+  returning run_id
+)
+update {t}run r set state = 'queued' from back b
+where r.namespace = :namespace and r.run_id = b.run_id and r.state = 'running'

@@ -37,7 +37,7 @@ insert into {t}delivery (namespace, source, event_id, delivery_id, received_at, 
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
 
 -- name: save_step
--- An outcome, once written, never changes (I4); an open record may.
+-- A saved result never changes (I4); an open record may, and a failure may be opened again.
 insert into {t}step (namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt, tries,
   started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash)
 select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19 where true
@@ -45,7 +45,7 @@ on conflict (namespace, run_id, generation, name, item, ordinal) do update set
   seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
   ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
   wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
-where {t}step.state = 'open'
+where {t}step.state = 'open' or ({t}step.state = 'failed' and excluded.state = 'open')
 
 -- name: move_run
 update {t}run set state = ?3, generation = ?4, attempt = ?5, failures = ?6, crashes = ?7, deadline_at = ?8,
@@ -153,10 +153,12 @@ on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_
   is_suspect = excluded.is_suspect
 
 -- name: reopen
--- Failures that ended the attempt run again; every other record stays (RULINGS 19).
-update {t}step set state = 'open', tries = 0, output = null, error = null, ended_at = null, wake_at = null
+-- Failures that ended the attempt run again with all their tries; a record that backs off goes on
+-- at once with those it has left. Every other record stays (RULINGS 19, 23).
+update {t}step set tries = case state when 'failed' then 0 else tries end, state = 'open',
+  output = null, error = null, ended_at = null, wake_at = null
 where namespace = ? and run_id = ? and generation = ? and name = ? and item = ? and ordinal = ?
-  and state = 'failed'
+  and state in ('failed', 'open')
 
 -- name: insert_audit
 insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail) values (?, ?, ?, ?, ?, ?, ?)
@@ -180,6 +182,18 @@ select {run} from {t}run r where r.namespace = ? and r.run_id in (select value f
 -- name: last_batch
 select last_batch from {t}committer where namespace = ? and process_id = ?
 
--- name: next_due
-select min(due_at) from {t}queue
-where namespace = ? and process_id is null and workflow in (select value from json_each(?))
+-- name: look
+-- One row. Each part is a few steps in an index, however many runs sleep.
+select
+  (select min(due_at) from {t}queue
+   where namespace = ?1 and process_id is null and workflow in (select value from json_each(?3))),
+  (select min(lease_until) from {t}process where namespace = ?1 and process_id <> ?2),
+  (select count(*) from {t}queue where namespace = ?1 and process_id = ?2),
+  (select group_concat(run_id) from {t}queue{by_owner} where namespace = ?1 and process_id = ?2 and woken = 1),
+  (select group_concat(process_id) from {t}process where namespace = ?1 and process_id <> ?2)
+
+-- name: give_back
+update {t}queue set process_id = null, due_at = ?4 where namespace = ?1 and process_id = ?2 and run_id = ?3
+
+-- name: give_back_run
+update {t}run set state = 'queued' where namespace = ?1 and run_id = ?2 and state = 'running'

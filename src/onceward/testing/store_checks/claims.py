@@ -30,7 +30,7 @@ def processes_that_claim_at_once_share_the_runs(stores: StoreFactory) -> None:
     def claim_all(process: Process) -> list[str]:
         mine: list[str] = []
         looks = 0
-        while looks < EMPTY_LOOKS_MAX and process.store.next_due(WORKFLOWS) is not None:
+        while looks < EMPTY_LOOKS_MAX and process.next_due(WORKFLOWS) is not None:
             found = process.claim(7)
             mine += [run.run_id for run in found]
             looks = 0 if found else looks + 1

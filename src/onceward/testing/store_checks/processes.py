@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from onceward.core import errors
 from onceward.core.model import ProcessRow, RunRow, WorkflowRow
-from onceward.core.ports import RunFilter, Store, TakenOver
+from onceward.core.ports import Look, RunFilter, Store, TakenOver
 from onceward.core.states import RunState
 from onceward.core.takeover import CRASH_LIMIT, SUSPECT_FROM
 from onceward.testing.store_scene import (
@@ -21,6 +23,8 @@ from onceward.testing.store_scene import (
     step,
     together,
 )
+
+RACES = 20
 
 
 def _take_over(store: Store, stores: StoreFactory, *, skip: str = "", limit: int = CRASH_LIMIT) -> TakenOver:
@@ -95,7 +99,7 @@ def the_runs_of_a_dead_process_are_freed_and_charged(stores: StoreFactory) -> No
     assert asleep == alive.read(asleep.run_id)
     assert other == alive.read(other.run_id)
     assert [row.process_id for row in alive.store.processes()] == ["p2"]
-    assert stores.now == alive.store.next_due(WORKFLOWS)
+    assert stores.now == alive.next_due(WORKFLOWS)
     assert [(run.run_id, 2)] == [(found.run_id, found.attempt) for found in alive.claim()]
     assert len(alive.store.steps(run.run_id)) == 1
 
@@ -257,7 +261,7 @@ def who_leaves_is_charged_nothing(stores: StoreFactory) -> None:
     assert [row.process_id for row in other.store.processes()] == ["p2"]
     assert kept == other.read(kept.run_id)
     raised(errors.LeaseLost, lambda: process.accept(accept("evt_4")))
-    assert stores.now == other.store.next_due(WORKFLOWS)
+    assert stores.now == other.next_due(WORKFLOWS)
     assert {running.run_id, cancelling.run_id} == {run.run_id for run in other.claim()}
     assert not Process(stores, "p1", store=process.store, epoch=2).save(running, step())
 
@@ -288,6 +292,120 @@ def a_heartbeat_that_comes_after_the_takeover_is_told(stores: StoreFactory) -> N
     raised(errors.LeaseLost, process.heartbeat)
 
     assert [row.process_id for row in other.store.processes()] == ["p2"]
+
+
+def a_takeover_that_races_a_batch_is_before_or_after_it(stores: StoreFactory) -> None:
+    """Either the checkpoint was saved and then the process was lost, or it was lost and nothing is saved."""
+    rescuer = stores.open()
+    for number in range(RACES):
+        owner = Process(stores, f"owner-{number}")
+        run = owner.start(f"evt_{number}")
+        stores.now += LEASE_MS + 1
+
+        outcomes: list[Any] = together(
+            lambda owner=owner, run=run: _saves(owner, run),  # type: ignore[misc]
+            lambda: _take_over(rescuer, stores),
+        )
+        saved, taken = outcomes
+
+        assert taken == TakenOver((owner.process_id,), 1, ())
+        assert len(rescuer.steps(run.run_id)) == int(saved)
+        after = rescuer.states([run.run_id])[run.run_id]
+        assert (after.state, after.attempt, after.crashes) == (RunState.QUEUED, 2, 1)
+        assert not _saves(owner, run), "after the takeover nothing goes through"
+
+
+def _saves(owner: Process, run: RunRow) -> bool:
+    try:
+        return owner.save(run, step())
+    except errors.LeaseLost:
+        return False
+
+
+def a_heartbeat_that_races_a_takeover_comes_in_time_or_is_told(stores: StoreFactory) -> None:
+    """The process goes on or is gone; never is it told that all is well and taken over all the same."""
+    rescuer = stores.open()
+    for number in range(RACES):
+        owner = Process(stores, f"owner-{number}")
+        run = owner.start(f"evt_{number}")
+        stores.now += LEASE_MS + 1
+
+        outcomes: list[Any] = together(
+            lambda owner=owner: _renews(owner),  # type: ignore[misc]
+            lambda: _take_over(rescuer, stores),
+        )
+        renewed, taken = outcomes
+
+        assert renewed is (taken.processes == ())
+        assert _saves(owner, run) is renewed
+        owner.store.leave(owner.process_id, stores.now)
+
+
+def _renews(owner: Process) -> bool:
+    try:
+        owner.heartbeat()
+    except errors.LeaseLost:
+        return False
+    return True
+
+
+def one_look_tells_what_a_poll_wants_to_know(stores: StoreFactory) -> None:
+    """What is due, whose lease ends first, how much is owned, what woke."""
+    process = Process(stores, "p1")
+    assert Look(None, None, 0, ()) == process.store.look("p1", WORKFLOWS)
+    other = Process(stores, "p2", lease_ms=500)
+    Process(stores, "p3", lease_ms=900)
+    parent = process.start("evt_1")
+    process.start("evt_2")
+    process.call(parent)
+    (child,) = other.claim()
+    process.move(process.start("evt_3"), RunState.SLEEPING, due_at=stores.now + 70)
+    process.queue("evt_4", "notify")
+
+    before = process.store.look("p1", ["fulfil", "invoice"])
+    other.move(child, RunState.COMPLETED, wakes_run_id=parent.run_id)
+    after = process.store.look("p1", WORKFLOWS)
+
+    assert before == Look(stores.now + 70, stores.now + 500, 2, ())
+    assert after == Look(stores.now, stores.now + 500, 2, (parent.run_id,))
+
+
+def a_look_sees_only_what_can_be_claimed(stores: StoreFactory) -> None:
+    """Not what others own, nor what a process has no code for, nor ended and held runs."""
+    process = Process(stores, "p1")
+    Process(stores, "p2").start("evt_1")
+    process.queue("evt_2", "notify")
+    process.move(process.start("evt_3"), RunState.HELD)
+    process.move(process.start("evt_4"), RunState.COMPLETED)
+
+    assert process.next_due(["fulfil", "invoice"]) is None
+    assert process.next_due([]) is None
+
+
+def what_is_given_back_is_due_again_and_not_charged(stores: StoreFactory) -> None:
+    """Runs that a process owns and does not have in memory; only its own ones."""
+    process, other = Process(stores, "p1"), Process(stores, "p2")
+    stray, kept, foreign = process.start("evt_1"), process.start("evt_2"), other.start("evt_3")
+    cancelling = process.start("evt_4")
+    action = steer(cancelling, "cancel", move(cancelling, RunState.CANCELLING, now=stores.now))
+    assert process.store.steer(action)
+    process.claim()
+    stores.now += 5
+
+    process.store.give_back(
+        "p1", [stray.run_id, foreign.run_id, cancelling.run_id, "no such run"], stores.now
+    )
+
+    assert {kept.run_id} == set(process.store.owned("p1"))
+    assert {foreign.run_id} == set(other.store.owned("p2"))
+    after = process.read(stray.run_id)
+    assert (after.state, after.attempt, after.crashes) == (RunState.QUEUED, 1, 0)
+    assert process.read(cancelling.run_id).state is RunState.CANCELLING
+    assert stores.now == process.next_due()
+    again = {run.run_id: run for run in other.claim()}
+    assert {stray.run_id, cancelling.run_id} == set(again)
+    assert not process.save(stray, step())
+    assert other.save(again[stray.run_id], step())
 
 
 def heartbeats_and_batches_do_not_wait_for_each_other_for_ever(stores: StoreFactory) -> None:

@@ -11,6 +11,7 @@ from onceward.testing.store_scene import (
     move,
     restarted,
     retried,
+    steer,
     step,
 )
 
@@ -33,7 +34,7 @@ def a_checkpoint_comes_back_with_every_column(stores: StoreFactory) -> None:
         output='{"a": 1}',
         error='{"type": "Declined"}',
         wake_at=stores.now + 2,
-        child_run_id="run_x",
+        child_run_id=process.queue("evt_2").run_id,
         origin="run_y/1",
         inputs_hash="abc",
     )
@@ -65,7 +66,8 @@ def a_saved_outcome_never_changes(stores: StoreFactory) -> None:
         assert process.save(run, first)
 
         process.save(run, step(state, seq=number + 50, state="done", output='"other"', tries=9))
-        process.save(run, step(state, seq=number + 50, state="open"))
+        if state != "failed":
+            process.save(run, step(state, seq=number + 50, state="open"))
 
         assert first in process.store.steps(run.run_id), state
     assert len(process.store.steps(run.run_id)) == 4
@@ -204,6 +206,47 @@ def only_named_failures_are_reopened(stores: StoreFactory) -> None:
     (again,) = process.claim()
     assert process.save(again, step("charge", seq=4, attempt=2))
     assert StepState.DONE is process.store.steps(run.run_id)[-1].state
+
+
+def a_failure_is_opened_for_the_next_attempt_by_its_holder(stores: StoreFactory) -> None:
+    """The automatic retry: the failed record opens in the commit that ends the attempt, once."""
+    process = Process(stores)
+    run = process.start("evt_1")
+    assert process.save(run, step("charge", seq=1, state="failed", tries=8))
+    opened = step("charge", seq=1, state="open", tries=0)
+    backoff = move(
+        run,
+        RunState.BACKOFF,
+        now=stores.now,
+        due_at=stores.now,
+        attempt=2,
+        failures=1,
+        log=attempt_log(run, "failed", now=stores.now),
+    )
+
+    assert process.save(run, opened, becomes=backoff)
+
+    assert process.store.steps(run.run_id) == [opened]
+    (again,) = process.claim()
+    done = step("charge", seq=2, attempt=2)
+    assert process.save(again, done)
+    assert process.save(again, opened)
+    assert process.store.steps(run.run_id) == [done]
+
+
+def a_step_that_backs_off_is_brought_forward_with_the_tries_it_has_left(stores: StoreFactory) -> None:
+    """An operator's retry: the wait is over, the count goes on."""
+    process = Process(stores)
+    run = process.start("evt_1")
+    waiting = step("charge", state="open", tries=3, error='"x"', wake_at=stores.now + 60_000)
+    process.save(run, waiting)
+    backoff = process.move(run, RunState.BACKOFF, due_at=stores.now + 60_000)
+    becomes = move(backoff, RunState.QUEUED, now=stores.now, due_at=stores.now)
+
+    assert process.store.steer(steer(backoff, "retry", becomes, reopen=[waiting.key]))
+
+    (record,) = process.store.steps(run.run_id)
+    assert (record.state, record.tries, record.wake_at) == (StepState.OPEN, 3, None)
 
 
 def an_attempt_is_logged_once_and_read_in_order(stores: StoreFactory) -> None:

@@ -171,7 +171,7 @@ def large_numbers_survive(stores: StoreFactory) -> None:
     process.move(run, RunState.SLEEPING, due_at=FAR)
 
     assert [record] == process.store.steps(run.run_id)
-    assert process.store.next_due(["fulfil"]) == FAR
+    assert process.next_due(["fulfil"]) == FAR
     found = process.store.event("stripe", "evt_1")
     assert found is not None
     assert found.occurred_at == 2**53 + 1

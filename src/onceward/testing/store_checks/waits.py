@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from onceward.core.model import NEVER, RunRow
+from onceward.core.model import RunRow
+from onceward.core.ports import RunMove
 from onceward.core.states import RunState
 from onceward.testing.store_scene import (
+    NEVER,
     WORKFLOWS,
     Process,
     StoreFactory,
+    attempt_log,
     move,
     queue_of,
     step,
     together,
+    waiting,
 )
 
 RACES = 25
@@ -33,11 +37,11 @@ def a_run_that_is_given_up_belongs_to_nobody_until_its_time(stores: StoreFactory
         assert state is run.state
 
     assert process.store.owned("p1") == {}
-    assert stores.now + 10 == process.store.next_due(WORKFLOWS)
+    assert stores.now + 10 == process.next_due(WORKFLOWS)
     assert other.claim() == []
     stores.now += 25
     assert {"evt_0", "evt_1"} == {run.event_id for run in other.claim()}
-    assert stores.now + 5 == process.store.next_due(WORKFLOWS)
+    assert stores.now + 5 == process.next_due(WORKFLOWS)
 
 
 def a_run_that_is_kept_stays_with_its_holder(stores: StoreFactory) -> None:
@@ -59,8 +63,9 @@ def a_move_writes_every_column_it_names(stores: StoreFactory) -> None:
         run,
         RunState.HELD,
         now=stores.now,
-        attempt=3,
+        attempt=2,
         failures=2,
+        log=attempt_log(run, "failed", now=stores.now),
         crashes=1,
         deadline_at=stores.now + 50,
         error='{"type": "Declined"}',
@@ -101,7 +106,7 @@ def a_waiting_run_is_due_when_its_child_ends(stores: StoreFactory) -> None:
 
     assert _ends(process, process.read(child.run_id), parent)
 
-    assert stores.now == process.store.next_due(WORKFLOWS)
+    assert stores.now == process.next_due(WORKFLOWS)
     assert [parent.run_id] == [run.run_id for run in process.claim()]
 
 
@@ -136,6 +141,51 @@ def a_wake_up_at_the_very_instant_is_not_lost(stores: StoreFactory) -> None:
         other.move(other.read(parent.run_id), RunState.COMPLETED)
 
 
+def a_parents_wait_and_its_childs_end_may_share_a_batch(stores: StoreFactory) -> None:
+    """One process holds both: in either order of the two commits the parent is due afterwards."""
+    process = Process(stores)
+    for number, is_parent_first in enumerate((True, False)):
+        parent = process.start(f"evt_{number}")
+        process.call(parent)
+        (child,) = process.claim(workflows=["invoice"])
+        waits = process.advance(parent, becomes=waiting(parent, now=stores.now))
+        ends = process.advance(
+            child, becomes=move(child, RunState.COMPLETED, now=stores.now, wakes_run_id=parent.run_id)
+        )
+
+        result = process.apply(advances=[waits, ends] if is_parent_first else [ends, waits])
+
+        assert result.held == [True, True]
+        assert [run.run_id for run in process.claim()] == [parent.run_id], f"parent first: {is_parent_first}"
+        assert process.save(process.read(parent.run_id), becomes=_completed(process, parent))
+
+
+def _completed(process: Process, run: RunRow) -> RunMove:
+    return move(process.read(run.run_id), RunState.COMPLETED, now=process.stores.now)
+
+
+def children_that_end_in_one_batch_wake_their_parent(stores: StoreFactory) -> None:
+    """Two wake-ups of one run in one transaction are one wake-up."""
+    process = Process(stores)
+    parent = process.start("evt_1")
+    process.call(parent, name="pack")
+    process.call(parent, name="ship", seq=2)
+    process.wait(parent)
+    children = process.claim()
+
+    result = process.apply(
+        advances=[
+            process.advance(
+                child, becomes=move(child, RunState.COMPLETED, now=stores.now, wakes_run_id=parent.run_id)
+            )
+            for child in children
+        ]
+    )
+
+    assert result.held == [True, True]
+    assert [run.run_id for run in process.claim()] == [parent.run_id]
+
+
 def a_claim_uses_the_wake_up_up(stores: StoreFactory) -> None:
     """Who claimed after the wake-up has seen its cause; the next wait is a wait again."""
     process = Process(stores)
@@ -145,6 +195,8 @@ def a_claim_uses_the_wake_up_up(stores: StoreFactory) -> None:
     process.claim(workflows=["invoice"])
     assert _ends(process, process.read(first.run_id), parent)
     (parent,) = process.claim()
+    done = step("pack", kind="call", seq=3, child_run_id=first.run_id, output='"packed"')
+    assert process.save(parent, done)
     assert {parent.run_id: False, second.run_id: False} == process.store.owned("p1")
 
     process.wait(parent)
@@ -182,28 +234,28 @@ def a_wake_up_for_an_ended_run_does_nothing(stores: StoreFactory) -> None:
 
 
 def nothing_due_is_none(stores: StoreFactory) -> None:
-    """``next_due`` looks at unowned runs of known workflows only."""
+    """The next due time is that of unowned runs of known workflows."""
     process = Process(stores)
-    assert process.store.next_due(WORKFLOWS) is None
+    assert process.next_due(WORKFLOWS) is None
     process.start("evt_1")
-    assert process.store.next_due(WORKFLOWS) is None
+    assert process.next_due(WORKFLOWS) is None
     stores.now += 5
     process.queue("evt_2", "notify")
 
-    assert process.store.next_due(["fulfil", "invoice"]) is None
-    assert process.store.next_due([]) is None
-    assert stores.now == process.store.next_due(["fulfil", "notify"])
+    assert process.next_due(["fulfil", "invoice"]) is None
+    assert process.next_due([]) is None
+    assert stores.now == process.next_due(["fulfil", "notify"])
 
 
 def a_run_that_waits_for_a_wake_up_only_is_due_at_no_real_time(stores: StoreFactory) -> None:
-    """``NEVER`` is a time that fits the column and that no clock reaches."""
+    """A time in a hundred years: it fits the column, and nothing claims the run before."""
     process = Process(stores)
     parent = process.start("evt_1")
     process.call(parent)
     process.wait(parent)
-    stores.now += 100 * 365 * 86_400_000
+    stores.now = NEVER - 1
 
-    assert process.store.next_due(["fulfil"]) == NEVER
+    assert process.next_due(["fulfil"]) == NEVER
     assert process.claim(workflows=["fulfil"]) == []
 
 

@@ -1,0 +1,23 @@
+"""How Sphinx builds the documentation; ``make docs`` runs it with warnings as errors."""
+
+from importlib import metadata
+
+project = "Onceward"
+project_copyright = "The Onceward developers"
+release = version = metadata.version("onceward")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+source_suffix = {".md": "markdown"}
+exclude_patterns: list[str] = []
+myst_heading_anchors = 3
+
+default_role = "py:obj"  # single backticks in docstrings name things of ours
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+
+html_theme = "furo"
+html_title = f"Onceward {release}"
+html_copy_source = False
+html_show_sourcelink = False

@@ -1,0 +1,604 @@
+"""The app: picks the store, wires the parts, and is what users talk to.
+
+One `App` a process. It is made at import time without touching anything, opened where its code
+runs (an ASGI lifespan, ``async with``, or a thread of its own for frameworks without a loop),
+and closed there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+from onceward.authoring.context import Context, SyncContext
+from onceward.authoring.current import frame_var, session_var
+from onceward.authoring.event import Event
+from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
+from onceward.authoring.step import Step
+from onceward.authoring.workflow import Policies, Workflow, checked_name, triggers_of
+from onceward.core import errors, json_plain
+from onceward.core.duration import Duration, to_ms
+from onceward.core.ids import IdSource
+from onceward.core.model import EventRow, ProcessRow, RunRow
+from onceward.core.ports import Accept, EventFilter, RunFilter, Store
+from onceward.core.retry import Retry
+from onceward.core.settings import SETTINGS, Settings, resolve
+from onceward.core.states import RunState
+from onceward.core.triggers import Trigger
+from onceward.desk import Desk
+from onceward.handles import Emitted, EventView, RunHandle
+from onceward.runtime import failpoints
+from onceward.runtime.clock import StoreClock, SystemEntropy, wall_ms
+from onceward.runtime.worker import Worker
+from onceward.stores.choose import make_store
+from onceward.version import __version__
+
+if TYPE_CHECKING:
+    from onceward.sources.base import Source
+    from onceward.sync import SyncApp
+    from onceward.web.receiver import Receiver
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
+SourceT = TypeVar("SourceT", bound="Source")
+
+_log = logging.getLogger("onceward.app")
+
+
+class App:
+    """Receives events, makes exactly one run of each, carries every run to its end.
+
+    Args:
+        store: where events and runs are kept, e.g. ``sqlite:///orders.db`` or
+            ``postgresql://user@host/database``; by default ``ONCEWARD_STORE``.
+        settings: any other setting of the settings table, by name, e.g. ``concurrency=16``.
+
+    Raises:
+        ConfigError: a setting is unknown, cannot be read or contradicts another.
+    """
+
+    def __init__(self, store: str | None = None, **settings: Any) -> None:
+        self._arguments: dict[str, Any] = {"store": store, **settings}
+        self.settings: Settings = resolve(SETTINGS, self._arguments, os.environ)
+        self._workflows: dict[str, Workflow[..., Any]] = {}
+        self._sources: dict[str, Source] = {}
+        self._worker: Worker | None = None
+        self._store: Store | None = None
+        self._receiver: Receiver | None = None
+        self._sync: SyncApp | None = None
+        self._pid = 0
+        self._desk = Desk(self._workflows, lambda: self.worker)
+
+    def configure(self, **settings: Any) -> None:
+        """Change settings before the app is opened, as the command line does; these win.
+
+        Args:
+            settings: by name, as for `App`; None leaves one as it is.
+
+        Raises:
+            ConfigError: the app is open, or as for `App`.
+        """
+        if self._worker is not None:
+            raise errors.ConfigError(
+                f"The settings {', '.join(settings)} were changed after the app was opened.",
+                means="Its parts have read them already.",
+                todo="Change them before open(), or pass them to App(…).",
+            )
+        self._arguments |= {name: value for name, value in settings.items() if value is not None}
+        self.settings = resolve(SETTINGS, self._arguments, os.environ)
+
+    # --- registering -------------------------------------------------------------------------
+
+    def source(self, source: SourceT) -> SourceT:
+        """Register a source; its deliveries come in at ``POST /hooks/<name>``.
+
+        Raises:
+            ConfigError: the name is taken.
+        """
+        if source.name in self._sources:
+            raise errors.ConfigError(
+                f"There are two sources named {source.name!r}.",
+                means="Their deliveries could not be told apart.",
+                todo='Give one another name, e.g. Stripe(name="stripe-eu", secrets=[…]).',
+            )
+        self._sources[source.name] = source
+        return source
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Give the registered sources by name."""
+        return self._sources
+
+    @overload
+    def step(self, function: Callable[P, R], /) -> Step[P, R]: ...
+    @overload
+    def step(
+        self, /, *, name: str | None = None, retry: Retry = ..., timeout: Duration | None = None
+    ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+    def step(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry = DEFAULT_STEP_RETRY,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Make a function a step: called in a run it is saved, elsewhere it is itself.
+
+        Args:
+            function: async or plain.
+            name: what identifies it in a run; the function's name by default.
+            retry: how it is tried again.
+            timeout: how long one try may take.
+        """
+        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout of a step")
+
+        def decorate(function: Callable[..., Any]) -> Step[..., Any]:
+            chosen = checked_name(name or function.__name__, "step")
+            return Step(function, chosen, StepOptions(retry=retry, timeout_ms=timeout_ms))
+
+        return decorate if function is None else decorate(function)
+
+    @overload
+    def workflow(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Workflow[P, R]: ...
+    @overload
+    def workflow(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(
+        self,
+        /,
+        *,
+        on: Trigger | str | Sequence[Trigger | str] | None = None,
+        name: str | None = None,
+        retry: Retry = ...,
+        deadline: Duration | None = None,
+    ) -> WorkflowDecorator: ...
+    def workflow(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        on: Trigger | str | Sequence[Trigger | str] | None = None,
+        name: str | None = None,
+        retry: Retry = DEFAULT_RUN_RETRY,
+        deadline: Duration | None = None,
+    ) -> Any:
+        """Register a workflow: a function that takes the context first.
+
+        Args:
+            function: ``async def`` (it gets a `Context`) or plain (it gets a `SyncContext`).
+            on: what starts it: ``stripe["charge.*"]``, the type of an emitted event, or several.
+            name: the function's name by default; it must not change while runs are open.
+            retry: how often the whole run is tried again when its code fails.
+            deadline: how long a run may take in all.
+        """
+        deadline_ms = None if deadline is None else to_ms(deadline, what="deadline of a workflow")
+        decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms))
+        return decorator if function is None else decorator(function)
+
+    def _register(self, workflow: Workflow[..., Any]) -> None:
+        if workflow.name in self._workflows:
+            raise errors.ConfigError(
+                f"There are two workflows named {workflow.name!r}.",
+                means="A run could not tell which is its code.",
+                todo="Give one another name=.",
+            )
+        if self._worker is not None:
+            raise errors.ConfigError(
+                f"The workflow {workflow.name!r} was registered after the app was opened.",
+                means="Events could already have passed it by.",
+                todo="Register workflows when the module is imported.",
+            )
+        for trigger in workflow.triggers:
+            if trigger.source != "own" and trigger.source not in self._sources:
+                raise errors.ConfigError(
+                    f"The workflow {workflow.name!r} is on source {trigger.source!r}, which this app does not have.",
+                    means="It would never run.",
+                    todo=f"Register the source first: app.source(…) with the name {trigger.source!r}.",
+                )
+        self._workflows[workflow.name] = workflow
+
+    @property
+    def workflows(self) -> Mapping[str, Workflow[..., Any]]:
+        """Give the registered workflows by name."""
+        return self._workflows
+
+    # --- life --------------------------------------------------------------------------------
+
+    async def open(self, *, runs: bool = True) -> None:
+        """Open the store, migrate it, and begin to carry runs in this event loop.
+
+        Args:
+            runs: whether this process runs workflows, or only accepts and steers.
+
+        Raises:
+            ConfigError: no store is named.
+            StoreUnavailable: the database cannot be reached.
+            SchemaNewer: the store belongs to a newer Onceward.
+        """
+        if self._worker is not None and self._pid == os.getpid():
+            return
+        failpoints.arm_from_environment()
+        entropy = SystemEntropy()
+        draws = IdSource(now_ms=wall_ms, random_bytes=entropy.random_bytes)
+        store = self._store = self._make_store(draws)
+        await asyncio.to_thread(store.open, migrate=True)
+        clock = await asyncio.to_thread(StoreClock, store.now_ms)
+        id_source = IdSource(now_ms=clock.now_ms, random_bytes=entropy.random_bytes)
+        worker = Worker(
+            store,
+            self.settings,
+            self._workflows,
+            runs=runs,
+            now_ms=clock.now_ms,
+            ids=id_source,
+            version=__version__,
+            refresh_clock=clock.refresh,
+        )
+        worker.steer_child = self._desk.steer_child
+        await worker.start()
+        if self.settings.notify:
+            loop = asyncio.get_running_loop()
+            store.listen(lambda: loop.call_soon_threadsafe(worker.hint))
+        self._worker, self._pid = worker, os.getpid()
+
+    def _make_store(self, draws: IdSource) -> Store:
+        """Give the store that the settings name; a subclass may wrap it, to count or to disturb."""
+        return make_store(self.settings, now_ms=wall_ms, draw=draws.draw)
+
+    async def close(self, grace: Duration | None = None) -> None:
+        """Stop: finish running steps within *grace*, give the rest back, close the store.
+
+        Args:
+            grace: the setting ``drain`` by default.
+        """
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            grace_ms = self.settings.drain_ms if grace is None else to_ms(grace, what="grace")
+            if self._receiver is not None:
+                self._receiver.drain()
+            await worker.stop(grace_ms / 1000)
+            await asyncio.to_thread(worker.store.close)
+
+    async def __aenter__(self) -> Self:
+        """Open the app in this event loop."""
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close the app."""
+        await self.close()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, *_: Any) -> AsyncIterator[None]:
+        """Open and close around a web application: ``FastAPI(lifespan=app.lifespan)``."""
+        async with self:
+            yield
+
+    @property
+    def sync(self) -> SyncApp:
+        """Give the same verbs, blocking, for code without an event loop."""
+        from onceward.sync import SyncApp
+
+        if self._sync is None or self._sync.pid != os.getpid():
+            self._sync = SyncApp(self)
+        return self._sync
+
+    def asgi(self) -> Receiver:
+        """Give the receiver as an ASGI application; its lifespan opens and closes the app.
+
+        Mounted inside another application whose lifespan does not reach it, use `lifespan` there.
+        """
+        from onceward.web.intake import receiver_for
+
+        if self._receiver is None:
+            self._receiver = receiver_for(self)
+        return self._receiver
+
+    @property
+    def worker(self) -> Worker:
+        """Give the worker of the open app; for the layers above.
+
+        Raises:
+            ConfigError: the app is not open.
+            StoreForked: it was opened in a process of which this one is a fork.
+        """
+        if self._worker is None:
+            raise errors.ConfigError(
+                "The app is not open.",
+                means="There is no connection to the store yet.",
+                todo="Use `async with app:`, `with app.sync:`, or let app.asgi() open it in its lifespan.",
+            )
+        if self._pid != os.getpid():
+            raise errors.StoreForked(
+                f"The app was opened by process {self._pid} and is used by its child {os.getpid()}.",
+                means="Connections and threads do not survive a fork.",
+                todo="Open the app after the fork, in the child.",
+            )
+        return self._worker
+
+    # --- events and starts ---------------------------------------------------------------------
+
+    async def emit(
+        self,
+        type: str,
+        payload: Any = None,
+        *,
+        id: str | None = None,
+        subject: str | None = None,
+        occurred_at: datetime | None = None,
+    ) -> Emitted[RunHandle[Any]]:
+        """Store an event and a run for every workflow that subscribed to its type.
+
+        Inside a step's body it commits with the step's checkpoint; in a workflow outside a step
+        it raises, since it would happen at every attempt.
+
+        Args:
+            type: what happened, e.g. ``"order.paid"``.
+            payload: JSON-native data.
+            id: makes the emit itself idempotent: the same id gives the same event.
+            subject: what it is about.
+            occurred_at: when it happened, with a time zone.
+
+        Raises:
+            IdClash: the id exists with another payload.
+            CallOutsideStep: called in a workflow outside a step.
+            StoreUnavailable: nothing was stored.
+        """
+        checked_name(type, "event type")
+        frame = frame_var.get()
+        if frame is not None:
+            session: Any = frame.session
+            source, event_id = session.emit_inside(frame, type, payload, id, subject)
+            return Emitted(source, event_id, False, ())
+        self._refuse_in_workflow("emit")
+        worker = self.worker
+        text = json_plain.encode_plain(
+            payload, what=f"the payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
+        )
+        now = worker.now_ms()
+        source = f"emit/{type}"
+        event = EventRow(
+            source=source,
+            id=_checked_id(id) if id is not None else worker.ids.hex(12),
+            type=type,
+            payload=text,
+            received_at=now,
+            subject=subject,
+            occurred_at=None if occurred_at is None else int(occurred_at.timestamp() * 1000),
+            content_hash=None if id is None else content_hash(text),
+        )
+        accepted = await worker.accept(Accept(event, worker.runs_for(source, type, now)))
+        if accepted.is_clash:
+            raise _clash(source, event.id)
+        runs = [self.run(run_id) for run_id in accepted.runs.values()]
+        return Emitted(source, event.id, accepted.is_duplicate, runs)
+
+    @overload
+    async def start(
+        self, workflow: Workflow[[Event], R], payload: Any = ..., /, *, id: str | None = ...
+    ) -> RunHandle[R]: ...
+    @overload
+    async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
+    @overload
+    async def start(self, workflow: Workflow[[], R], /, *, id: str | None = ...) -> RunHandle[R]: ...
+    @overload
+    async def start(
+        self, workflow: Workflow[[A1], R], a1: A1, /, *, id: str | None = ...
+    ) -> RunHandle[R]: ...
+    @overload
+    async def start(
+        self, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, id: str | None = ...
+    ) -> RunHandle[R]: ...
+    @overload
+    async def start(
+        self, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, id: str | None = ...
+    ) -> RunHandle[R]: ...
+    async def start(self, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
+        """Start a run of a workflow; inside a step's body it commits with the step's checkpoint.
+
+        Args:
+            workflow: which.
+            args: what its function takes after the context; for one that takes an `Event`, the
+                event's payload.
+            kwargs: likewise, by name; and ``id=``, which makes the start itself idempotent.
+
+        Raises:
+            IdClash: the id exists with other arguments.
+            CallOutsideStep: called in a workflow outside a step.
+            NotStorable: an argument cannot be stored.
+            StoreUnavailable: nothing was stored.
+        """
+        event_id: str | None = kwargs.pop("id", None)
+        self._known(workflow)
+        frame = frame_var.get()
+        if frame is not None:
+            session: Any = frame.session
+            run_id = session.start_inside(frame, workflow, args, kwargs, event_id)
+            return RunHandle(self._desk, run_id, workflow)
+        self._refuse_in_workflow("start")
+        worker = self.worker
+        text = workflow.pack(args, kwargs, limit_bytes=self.settings.value_bytes_max)
+        hashed = None
+        if event_id is not None:
+            event_id, hashed = _checked_id(event_id), content_hash(text)
+        accept = worker.start_accept(workflow, event_id, text, hashed)
+        accepted = await worker.accept(accept)
+        if accepted.is_clash:
+            raise _clash(accept.event.source, accept.event.id)
+        run_id = accepted.runs[workflow.name]
+        return RunHandle(self._desk, run_id, workflow, is_duplicate=accepted.is_duplicate)
+
+    def _known(self, workflow: Workflow[..., Any]) -> None:
+        if not isinstance(workflow, Workflow) or self._workflows.get(workflow.name) is not workflow:
+            name = getattr(workflow, "name", None) or getattr(workflow, "__name__", repr(workflow))
+            raise errors.WorkflowUnknown(
+                f"{name!r} is not a workflow of this app.",
+                means="Nothing was started.",
+                todo="Decorate it with @app.workflow() of the same app.",
+            )
+
+    def _refuse_in_workflow(self, verb: str) -> None:
+        if session_var.get() is not None:
+            raise errors.CallOutsideStep(
+                f"app.{verb} was called in a workflow outside a step.",
+                means="Code between steps runs again at every attempt, and so would this.",
+                todo=f"Use `await ctx.step.{verb}(name, …)`, or call app.{verb} inside a step's body.",
+            )
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def run(self, run_id: str) -> RunHandle[Any]:
+        """Give a handle on a run by its id; whether it exists is seen when it is asked something."""
+        return RunHandle(self._desk, run_id)
+
+    async def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        state: RunState | str | None = None,
+        source: str | None = None,
+        event_id: str | None = None,
+        problems: bool = False,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> list[RunRow]:
+        """List runs, newest first.
+
+        Args:
+            workflow: only of this workflow.
+            state: only in this state.
+            source: with *event_id*, only the runs of this event.
+            event_id: see *source*.
+            problems: only failed and held runs that nobody dismissed.
+            before: only runs older than this run id, for the next page.
+            limit: at most this many, up to 1,000.
+        """
+        where = RunFilter(
+            workflow=workflow,
+            state=None if state is None else RunState(state),
+            source=source,
+            event_id=event_id,
+            before=before,
+            limit=_checked_limit(limit),
+            problems=problems,
+        )
+        return await self._ask("runs", where)  # type: ignore[no-any-return]
+
+    async def event(self, source: str, id: str) -> EventView:
+        """Give a stored event with its runs and deliveries.
+
+        Raises:
+            NotFound: no such event in this namespace.
+        """
+        row = await self._ask("event", source, id)
+        if row is None:
+            raise errors.NotFound(f"There is no event {id!r} of source {source!r} in this namespace.")
+        runs = await self._ask("runs", RunFilter(source=source, event_id=id, limit=1_000))
+        deliveries = await self._ask("deliveries", source, id)
+        return EventView(row, list(reversed(runs)), deliveries)
+
+    async def events(
+        self,
+        *,
+        source: str | None = None,
+        type: str | None = None,
+        subject: str | None = None,
+        before: tuple[int, str, str] | None = None,
+        limit: int = 100,
+    ) -> list[EventRow]:
+        """List events, newest first.
+
+        Args:
+            source: only of this source.
+            type: only of this type.
+            subject: only about this subject.
+            before: only older than this (received_at, source, id), for the next page.
+            limit: at most this many, up to 1,000.
+        """
+        where = EventFilter(
+            source=source, type=type, subject=subject, before=before, limit=_checked_limit(limit)
+        )
+        return await self._ask("events", where)  # type: ignore[no-any-return]
+
+    async def describe(self) -> Mapping[str, str]:
+        """Give what the store says of itself: address, durability, version; secrets masked."""
+        return await self._ask("describe")  # type: ignore[no-any-return]
+
+    async def processes(self) -> list[ProcessRow]:
+        """List the processes that are registered in the store, this one included."""
+        return await self._ask("processes")  # type: ignore[no-any-return]
+
+    async def _ask(self, read: str, *args: Any) -> Any:
+        return await self._desk.ask(read, *args)
+
+
+class WorkflowDecorator:
+    """What ``app.workflow(…)`` gives: it registers the function that it decorates."""
+
+    def __init__(
+        self,
+        register: Callable[[Workflow[..., Any]], None],
+        on: Trigger | str | Sequence[Trigger | str] | None,
+        name: str | None,
+        policies: Policies,
+    ) -> None:
+        self._register = register
+        self._triggers = triggers_of(on)
+        self._name = name
+        self._policies = policies
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Workflow[..., Any]:
+        """Register *function*."""
+        workflow: Workflow[..., Any] = Workflow(
+            function, self._name or function.__name__, self._triggers, self._policies
+        )
+        self._register(workflow)
+        return workflow
+
+
+def content_hash(text: str | bytes) -> str:
+    """Give the hash by which the same id with other content is noticed."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:32]
+
+
+def _checked_id(id: str) -> str:
+    if not isinstance(id, str) or not id or len(id) > 255 or "\x00" in id:
+        raise errors.ConfigError(
+            f"The id {str(id)[:60]!r} cannot identify an event.",
+            means="Nothing was stored.",
+            todo="Use a text of 1 to 255 characters without NUL.",
+        )
+    return id
+
+
+def _checked_limit(limit: int) -> int:
+    if not 1 <= limit <= 1_000:
+        raise errors.ConfigError(f"limit={limit} is not between 1 and 1,000.", todo="Page with before=.")
+    return limit
+
+
+def _clash(source: str, event_id: str) -> errors.IdClash:
+    return errors.IdClash(
+        f"The event {event_id!r} of {source!r} exists with other content.",
+        means="The first stays as it is; nothing was stored.",
+        todo="Use another id for another fact, or leave the id out.",
+    )

@@ -1,0 +1,116 @@
+"""What runs here and now: the run whose code is executing, and the step whose body is.
+
+A plain context variable, so that tasks and threads made inside a run belong to it, and code
+outside runs sees nothing (B058).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import hashlib
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from onceward.core import errors, ids
+
+if TYPE_CHECKING:
+    from onceward.authoring.options import StepOptions
+    from onceward.authoring.workflow import Workflow
+    from onceward.core.model import Millis, StepKey
+    from onceward.core.ports import Accept
+
+
+R = TypeVar("R")
+
+
+class Session(Protocol):
+    """A run as its code sees it: what the context's verbs ask of the runtime."""
+
+    run_id: str
+    generation: int
+    attempt: int
+    is_sync: bool  # the workflow is a plain function in a thread
+    loop: asyncio.AbstractEventLoop
+
+    async def step(
+        self,
+        name: str,
+        item: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: StepOptions,
+        caller: object,
+    ) -> Any:
+        """Give a step's saved or new result."""
+        ...
+
+    async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
+        """Return when the step's fixed deadline has passed."""
+        ...
+
+    async def value(self, kind: str, name: str, item: str, caller: object) -> Any:
+        """Give a drawn value (uuid, now, random), drawn once and saved."""
+        ...
+
+    async def emit(
+        self, name: str, item: str, type_: str, payload: Any, subject: str | None, caller: object
+    ) -> tuple[str, str]:
+        """Emit once; give the event's source and id."""
+        ...
+
+    async def start(
+        self,
+        name: str,
+        item: str,
+        workflow: Workflow[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        is_called: bool,
+        caller: object,
+    ) -> Any:
+        """Start a child once: give its run id at once, or wait for its result."""
+        ...
+
+
+class Frame:
+    """A step's body in progress: where its emits gather and what key it hands to others."""
+
+    __slots__ = ("accepts", "key", "session", "try_number")
+
+    def __init__(self, session: Session, key: StepKey, try_number: int) -> None:
+        self.session = session
+        self.key = key
+        self.try_number = try_number
+        self.accepts: list[Accept] = []
+
+    @property
+    def idempotency_key(self) -> str:
+        """Give the key of this step: the same on every try and attempt of the generation.
+
+        A hash, so that it is short, plain and says nothing about the data; the parts are joined
+        as JSON, so that no two steps share one (RULINGS 12).
+        """
+        session = self.session
+        text = ids.composed(session.run_id, session.generation, *self.key)
+        return "ow_" + hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+session_var: ContextVar[Session | None] = ContextVar("onceward_session", default=None)
+frame_var: ContextVar[Frame | None] = ContextVar("onceward_frame", default=None)
+
+
+def wait_in_thread(session: Session, coroutine: Coroutine[Any, Any, R]) -> R:
+    """Run a verb on the run's event loop and block this thread until it answers.
+
+    Raises:
+        Suspended: the run leaves memory; a cancelled future would reach user code as an ordinary
+            ``Exception`` of ``concurrent.futures`` and be swallowed.
+    """
+    future = asyncio.run_coroutine_threadsafe(coroutine, session.loop)
+    try:
+        return future.result()
+    except concurrent.futures.CancelledError:
+        raise errors.Suspended("the run leaves memory") from None

@@ -1,0 +1,38 @@
+"""What a step or a workflow may be told about failing, time and keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onceward.core.model import Millis
+from onceward.core.retry import Retry
+
+
+class IdempotencyKey(str):
+    """The key that a step hands to others: the same on every try and attempt of one generation.
+
+    Annotate a step's parameter with it and give it the default `AUTO`; Onceward passes the
+    step's own key. Outside a run the default arrives as it is.
+    """
+
+    __slots__ = ()
+
+
+AUTO = IdempotencyKey("")
+"""The default of an injected `IdempotencyKey` parameter."""
+
+DEFAULT_STEP_RETRY = Retry()
+DEFAULT_RUN_RETRY = Retry(max_tries=1)
+"""A run has one attempt by default: its steps already retry, and code between steps that failed
+once fails again. Lost holders are not counted here."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOptions:
+    """How one step is tried."""
+
+    retry: Retry = DEFAULT_STEP_RETRY
+    timeout_ms: Millis | None = None
+
+
+DEFAULT_OPTIONS = StepOptions()

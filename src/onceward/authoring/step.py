@@ -1,0 +1,70 @@
+"""Decorated steps: called like the function they decorate, saved when called inside a run."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from onceward.authoring.current import frame_var, session_var, wait_in_thread
+from onceward.authoring.options import StepOptions
+from onceward.core import errors
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Step(Generic[P, R]):
+    """A function that is a step when it is called inside a run, and itself outside.
+
+    ``R`` is what a call gives: a coroutine for an ``async def`` function.
+    """
+
+    def __init__(self, function: Callable[P, R], name: str, options: StepOptions, item: str = "") -> None:
+        self.function = function
+        self.name = name
+        self.options = options
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.item_text = item
+        functools.update_wrapper(self, function)
+
+    def item(self, item: object) -> Step[P, R]:
+        """Give the same step for one element of a loop, e.g. ``ship.item(order.id)(order)``."""
+        return Step(self.function, self.name, self.options, str(item))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run as a saved step inside a run, as the plain function outside and inside other steps."""
+        session = session_var.get()
+        if session is None or frame_var.get() is not None:
+            return self.function(*args, **kwargs)
+        if self.is_async:
+            if session.is_sync:
+                raise errors.StepMisuse(
+                    f"The async step {self.name!r} was called from the plain function of a workflow.",
+                    means="The call would only make a coroutine that nothing awaits.",
+                    todo=f"Write ctx.step.run({self.name!r}, {self._label()}, …); it waits for the result.",
+                )
+            return cast("R", self._awaited(session, args, kwargs))
+        if not session.is_sync:
+            raise errors.StepMisuse(
+                f"The step {self.name!r} is a plain function and was called directly in an async workflow.",
+                means="It would block the event loop and every other run in it.",
+                todo=f"Write `await ctx.step.run({self.name!r}, {self._label()}, …)`; it runs in a thread.",
+            )
+        coroutine = session.step(
+            self.name, self.item_text, self.function, args, kwargs, self.options, threading.current_thread()
+        )
+        return cast("R", wait_in_thread(session, coroutine))
+
+    def _label(self) -> str:
+        return getattr(self.function, "__name__", self.name)
+
+    def _awaited(
+        self, session: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, Any]:
+        return cast(
+            "Coroutine[Any, Any, Any]",
+            session.step(self.name, self.item_text, self.function, args, kwargs, self.options, None),
+        )

@@ -1,0 +1,67 @@
+"""What a delivery becomes: its events as a source read them, and what accepting them gave.
+
+Sources make `Verified` and `Incoming`; the engine turns them into rows and answers `Accepted`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Verified(msgspec.Struct, frozen=True):
+    """A delivery that its source trusts.
+
+    Attributes:
+        secret_index: position of the secret that matched in the source's list, so that an operator
+            sees when an old one falls silent; None when nothing was checked (``insecure=True``).
+    """
+
+    secret_index: int | None = None
+
+
+UNVERIFIED = Verified()
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a delivery, as its source normalised it.
+
+    Attributes:
+        id: what the provider calls this event; the same on every redelivery.
+        type: the kind of event that triggers match, e.g. ``checkout.session.completed``.
+        payload: the decoded JSON value that workflows see.
+        payload_is_body: *payload* is the request's whole body, so the body's text can be stored as
+            it is, once, and need not be encoded again.
+        subject: what the event is about, e.g. an order's id; None when the source cannot say.
+        occurred_at_ms: when it happened by the provider's clock, Unix milliseconds, or None.
+        version: a time or sequence by which events of one subject are ordered, or None.
+        id_is_signed: False when the id stands outside the signature. Whoever captured one delivery
+            can then send it again under new ids; the body's hash, kept beside the id, shows that.
+    """
+
+    id: str
+    type: str
+    payload: Any
+    payload_is_body: bool = False
+    subject: str | None = None
+    occurred_at_ms: int | None = None
+    version: int | None = None
+    id_is_signed: bool = True
+
+
+class AcceptedEvent(msgspec.Struct, frozen=True, rename={"event_id": "id", "run_ids": "runs"}):
+    """An event that is stored, and its runs: the same ones for every redelivery.
+
+    Encodes as it stands in the reply to the sender: ``{"id", "duplicate", "runs"}``.
+    """
+
+    event_id: str
+    duplicate: bool
+    run_ids: list[str]
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The events of one delivery, durable; in the order in which the source gave them."""
+
+    events: list[AcceptedEvent]

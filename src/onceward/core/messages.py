@@ -1,0 +1,85 @@
+"""HTTP requests and responses as values, so that verifying and reading one needs no server.
+
+The receiver builds an `HttpRequest` from what the server gives it; tests, the demo and stored
+deliveries build one with `HttpRequest.of`. Sources take it and never see a socket. Header values
+stay bytes as they were sent: joining, decoding or trimming them is how signatures break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+HeaderPairs: TypeAlias = tuple[tuple[bytes, bytes], ...]
+
+
+class HttpRequest(msgspec.Struct, frozen=True):
+    """One HTTP request, whole and unchanged.
+
+    Attributes:
+        method: upper case, e.g. ``POST``.
+        path: the path as the sender wrote it, percent-encoding and mount prefix kept.
+        query: the text after ``?``, as sent, without it.
+        headers: pairs in the order of arrival; names in lower case, a name may come several times.
+        body: the bytes that signatures cover.
+        received_at_ms: when the receiver got it, Unix milliseconds.
+    """
+
+    method: str
+    path: str
+    query: str
+    headers: HeaderPairs
+    body: bytes
+    received_at_ms: int
+
+    @classmethod
+    def of(
+        cls,
+        body: bytes = b"",
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        *,
+        method: str = "POST",
+        path: str = "/",
+        query: str = "",
+        received_at_ms: int = 0,
+    ) -> HttpRequest:
+        """Give a request built from texts; header names may be in any case."""
+        return cls(method, path, query, _header_pairs(headers), body, received_at_ms)
+
+    def header(self, name: str) -> str | None:
+        """Give the first value of a header as text (every byte is one character), or None."""
+        wanted = name.lower().encode("latin-1")
+        for found, value in self.headers:
+            if found == wanted:
+                return value.decode("latin-1")
+        return None
+
+    def header_values(self, name: str) -> list[bytes]:
+        """Give every value of a header as sent, in order; an empty list when it is absent."""
+        wanted = name.lower().encode("latin-1")
+        return [value for found, value in self.headers if found == wanted]
+
+
+class HttpResponse(msgspec.Struct, frozen=True):
+    """One HTTP response, such as a source's answer to a handshake."""
+
+    status: int
+    headers: HeaderPairs = ()
+    body: bytes = b""
+
+    @classmethod
+    def of(
+        cls,
+        status: int,
+        body: bytes = b"",
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+    ) -> HttpResponse:
+        """Give a response built from texts; header names may be in any case."""
+        return cls(status, _header_pairs(headers), body)
+
+
+def _header_pairs(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> HeaderPairs:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in pairs)

@@ -1,0 +1,179 @@
+"""What an operator's verb does to a run: a pure step from what is stored to a guarded commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onceward.core import errors
+from onceward.core.model import AttemptRow, AuditRow, Millis, RunRow, StepKey, StepRow
+from onceward.core.ports import RunMove, Steer
+from onceward.core.states import TABLE, TERMINAL, Cell, Effect, RunState, StepState, Verb
+
+ANSWERS = ("retry", "fail")
+"""What a held run can be answered: go on with another attempt, or give up."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a verb did, as the caller is told.
+
+    Attributes:
+        run_id: the run that the verb was about; for a replay, the new run.
+        effect: what happened, by the table of states and verbs.
+        text: the same for people.
+        state: the run's state after it.
+        generation: its generation after it.
+        attempt: its attempt after it.
+    """
+
+    run_id: str
+    effect: Effect
+    text: str
+    state: RunState
+    generation: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to commit, if anything, and what to reply when it is."""
+
+    reply: Reply
+    steer: Steer | None
+
+
+def refusal(verb: Verb, run: RunRow, cell: Cell) -> errors.StateConflict:
+    """Give the error of a verb that does not apply."""
+    return errors.StateConflict(
+        f"{verb.value} of run {run.run_id} ({run.state.value}) was refused: {cell.reply}.",
+        means="Nothing was changed.",
+        todo=f"{cell.hint[:1].upper()}{cell.hint[1:]}.",
+    )
+
+
+def decide(
+    verb: Verb,
+    run: RunRow,
+    *,
+    now: Millis,
+    actor: str,
+    audit_id: str,
+    steps: Sequence[StepRow] = (),
+    failed: Sequence[StepKey] = (),
+    answer: str = "",
+    detail: str | None = None,
+) -> Decision:
+    """Decide what *verb* does to *run* as it is stored now.
+
+    Args:
+        verb: what was asked; replay is decided by the caller, since it makes a new run.
+        run: the run as read; the commit is refused if it changed since.
+        now: the store's time.
+        actor: who asks, for the audit.
+        audit_id: drawn by the caller.
+        steps: its records, needed for a retry.
+        failed: the steps whose failures ended its last attempt, needed for a retry.
+        answer: ``retry`` or ``fail``, for an answer.
+        detail: kept in the audit.
+
+    Raises:
+        StateConflict: the table refuses the verb in this state.
+    """
+    cell = TABLE[run.state, verb]
+    effect = cell.effect
+    if effect is Effect.REFUSE:
+        raise refusal(verb, run, cell)
+    text = cell.reply
+    is_fresh = run.started_at is None and run.attempt == 1 and run.generation == 1
+    if effect is Effect.CANCEL_NOW and not is_fresh:
+        # Queued again after it ran: its clean-up steps must run.
+        cell = TABLE[RunState.RUNNING, verb]
+        effect, text = cell.effect, cell.reply
+    if effect is Effect.TAKE_OFF_LIST and run.dismissed_at is not None:
+        effect, text = Effect.JOIN, "already dismissed"
+    if effect in (Effect.JOIN, Effect.NOTHING):
+        return Decision(Reply(run.run_id, effect, text, run.state, run.generation, run.attempt), None)
+
+    move = _move(run, now)
+    reopen: list[StepKey] = []
+    if effect is Effect.NEW_ATTEMPT:
+        _go_on(move, run, now)
+        reopen = list(failed)
+    elif effect is Effect.BRING_FORWARD:
+        move.state, move.due_at = RunState.QUEUED, now
+        reopen = [row.key for row in steps if row.state is StepState.OPEN and row.kind == "run"]
+    elif effect is Effect.NEW_GENERATION:
+        _go_on(move, run, now)
+        move.generation, move.attempt, move.started_at = run.generation + 1, 1, None
+        move.log = _log(run, now, "restarted")
+    elif effect is Effect.BEGIN_CANCEL:
+        move.state, move.due_at, move.reason, move.problem_at = RunState.CANCELLING, now, None, None
+    elif effect is Effect.CANCEL_NOW:
+        move.state, move.ended_at, move.problem_at = RunState.CANCELLED, now, None
+    elif effect is Effect.TAKE_OFF_LIST:
+        move.dismissed_at = now
+    elif effect is Effect.GO_ON:
+        if answer not in ANSWERS:
+            raise errors.ConfigError(
+                f"A held run cannot be answered {answer!r}.",
+                means="Nothing was changed.",
+                todo="Answer 'retry' to go on with another attempt, or 'fail' to give up.",
+            )
+        if answer == "retry":
+            _go_on(move, run, now)
+        else:
+            move.state, move.ended_at, move.problem_at = RunState.FAILED, now, now
+            move.error = detail or '{"type":"Held","message":"an operator gave up on the held run"}'
+        # Either way the attempt is over; without its record the next one would leave a gap.
+        move.log = _log(run, now, "held")
+        text = f"answered: {answer}"
+    if move.state in TERMINAL and run.state not in TERMINAL and run.is_called:
+        move.wakes_run_id = run.parent_run_id
+    steer = Steer(
+        run_id=run.run_id,
+        expected_state=run.state,
+        expected_generation=run.generation,
+        expected_fence=run.fence,
+        move=move,
+        audit=AuditRow(audit_id, now, run.run_id, verb.value, actor, detail),
+        reopen=reopen,
+    )
+    reply = Reply(run.run_id, effect, text, move.state, move.generation, move.attempt)
+    return Decision(reply, steer)
+
+
+def _move(run: RunRow, now: Millis) -> RunMove:
+    """Give the run's mutable part as it stands."""
+    return RunMove(
+        state=run.state,
+        generation=run.generation,
+        attempt=run.attempt,
+        failures=run.failures,
+        crashes=run.crashes,
+        deadline_at=run.deadline_at,
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        output=run.output,
+        error=run.error,
+        reason=run.reason,
+        problem_at=run.problem_at,
+        dismissed_at=run.dismissed_at,
+        warning=run.warning,
+        now=now,
+    )
+
+
+def _go_on(move: RunMove, run: RunRow, now: Millis) -> None:
+    """Let the run run again: a fresh budget of failures and crashes, and of time."""
+    move.state, move.due_at = RunState.QUEUED, now
+    move.attempt = run.attempt + 1
+    move.failures = move.crashes = 0
+    move.ended_at = move.output = move.error = move.reason = None
+    move.problem_at = move.dismissed_at = move.warning = None
+    if run.deadline_at is not None:
+        move.deadline_at = now + (run.deadline_at - run.created_at)
+
+
+def _log(run: RunRow, now: Millis, outcome: str) -> AttemptRow:
+    return AttemptRow(run.generation, run.attempt, run.started_at, now, outcome, error=run.error)

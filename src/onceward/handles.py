@@ -1,0 +1,209 @@
+"""What callers hold: a run, an event, what an emit did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from onceward.core import codec, errors, json_plain
+from onceward.core.duration import Duration, to_ms
+from onceward.core.model import AttemptRow, DeliveryRow, EventRow, RunRow, StepRow
+from onceward.core.states import RunState, Verb
+from onceward.core.steer import Reply
+
+if TYPE_CHECKING:
+    from onceward.authoring.workflow import Workflow
+    from onceward.desk import Desk
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+HandleT_co = TypeVar("HandleT_co", covariant=True)
+
+
+class RunHandle(Generic[R_co]):
+    """One run, by id; every method asks the store.
+
+    Attributes:
+        run_id: the run's id.
+        is_duplicate: for a start with an ``id=``: the run existed already.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        run_id: str,
+        workflow: Workflow[..., R_co] | None = None,
+        *,
+        is_duplicate: bool = False,
+    ) -> None:
+        self._desk = desk
+        self._workflow = workflow
+        self.run_id = run_id
+        self.is_duplicate = is_duplicate
+
+    async def row(self) -> RunRow:
+        """Give everything that is stored of the run itself.
+
+        Raises:
+            NotFound: no such run in this namespace.
+        """
+        return await self._desk.run_row(self.run_id)
+
+    async def state(self) -> RunState:
+        """Give where the run stands."""
+        return (await self.row()).state
+
+    async def result(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109 - a wait, not a scope
+        """Wait for the run's end and give its result.
+
+        Args:
+            timeout: how long to wait; the run goes on when it is over.
+
+        Raises:
+            RunFailed: it failed; the type and message of what ended it.
+            RunWasCancelled: it was cancelled.
+            TimeoutError: it has not ended yet.
+        """
+        row = await self._desk.ended(self.run_id, None if timeout is None else to_ms(timeout, what="timeout"))
+        if row.state is RunState.CANCELLED:
+            raise errors.RunWasCancelled(f"Run {row.run_id} of {row.workflow!r} was cancelled.")
+        if row.state is RunState.FAILED:
+            told = msgspec.json.decode(row.error or "{}")
+            raise errors.RunFailed(row.run_id, told.get("type", "Exception"), told.get("message", ""))
+        workflow = self._workflow or self._desk.workflows.get(row.workflow)
+        if row.output is None:
+            return None  # type: ignore[return-value]
+        decoder = codec.codec_for(Any) if workflow is None else workflow.result_codec
+        result: R_co = decoder.decode(row.output)
+        return result
+
+    async def steps(self, generation: int | None = None) -> list[StepRow]:
+        """Give the records of a generation, the present one by default, in saved order."""
+        return await self._desk.ask("steps", self.run_id, generation)  # type: ignore[no-any-return]
+
+    async def attempts(self) -> list[AttemptRow]:
+        """Give the attempts that ended without ending their generation well, oldest first."""
+        return await self._desk.ask("attempts", self.run_id)  # type: ignore[no-any-return]
+
+    async def children(self) -> list[RunRow]:
+        """Give the runs that this run started or called."""
+        return await self._desk.ask("children", self.run_id)  # type: ignore[no-any-return]
+
+    async def retry(self, *, actor: str = "app") -> Reply:
+        """Begin the next attempt of the same generation; saved steps are kept.
+
+        Joins an attempt that is under way, brings one forward that waits.
+
+        Raises:
+            StateConflict: the run completed, was cancelled, is held or being cancelled.
+        """
+        return await self._desk.steer(Verb.RETRY, self.run_id, actor=actor)
+
+    async def restart(self, *, actor: str = "app") -> Reply:
+        """Begin a new generation of the same run: every step runs again; the old records stay.
+
+        Raises:
+            StateConflict: the run is being cancelled.
+        """
+        return await self._desk.steer(Verb.RESTART, self.run_id, actor=actor)
+
+    async def replay(
+        self,
+        *,
+        from_step: str | None = None,
+        payload: Any = None,
+        request_id: str | None = None,
+        actor: str = "app",
+    ) -> RunHandle[R_co]:
+        """Make a new run of the same event; the old one does not change.
+
+        Args:
+            from_step: keep what was saved before this step's outcome, by copy; run the rest.
+            payload: put in place of the event's payload; JSON-native data.
+            request_id: makes the replay itself idempotent: the same id gives the same run.
+            actor: who asks, for the audit.
+
+        Raises:
+            ConfigError: the run has no such step.
+        """
+        run_id, is_duplicate = await self._desk.replay(self.run_id, from_step, payload, request_id, actor)
+        return RunHandle(self._desk, run_id, self._workflow, is_duplicate=is_duplicate)
+
+    async def cancel(self, *, actor: str = "app") -> Reply:
+        """End the run from outside; its clean-up steps still run. The reply tells the truth."""
+        return await self._desk.steer(Verb.CANCEL, self.run_id, actor=actor)
+
+    async def answer(self, answer: str, *, actor: str = "app") -> Reply:
+        """Let a held run go on: ``"retry"`` with another attempt, ``"fail"`` to give up.
+
+        Raises:
+            StateConflict: the run is not held.
+        """
+        return await self._desk.steer(Verb.ANSWER, self.run_id, actor=actor, answer=answer)
+
+    async def dismiss(self, *, actor: str = "app") -> Reply:
+        """Take a failed run off the list of open problems.
+
+        Raises:
+            StateConflict: the run did not fail.
+        """
+        return await self._desk.steer(Verb.DISMISS, self.run_id, actor=actor)
+
+    def __repr__(self) -> str:
+        """Show the id."""
+        return f"<run {self.run_id}>"
+
+
+@dataclass(frozen=True)
+class Emitted(Generic[HandleT_co]):
+    """What an emit did.
+
+    Attributes:
+        source: the event's source.
+        id: the event's id.
+        is_duplicate: the event existed already; its runs are the ones it had.
+        runs: one run per subscribed workflow; empty when nobody subscribed, and inside a step,
+            where the event exists only once the step is saved.
+    """
+
+    source: str
+    id: str
+    is_duplicate: bool
+    runs: Sequence[HandleT_co]
+
+
+class EventView:
+    """A stored event with its runs and deliveries.
+
+    Attributes:
+        source, id, type, subject: what identifies and describes it.
+        runs: its runs, the originals and their replays, oldest first.
+        deliveries: the requests that carried it, oldest first; none for events of our own.
+    """
+
+    def __init__(self, row: EventRow, runs: list[RunRow], deliveries: list[DeliveryRow]) -> None:
+        self._row = row
+        self.source = row.source
+        self.id = row.id
+        self.type = row.type
+        self.subject = row.subject
+        self.runs = runs
+        self.deliveries = deliveries
+
+    @property
+    def payload(self) -> Any:
+        """Give the payload; None once retention has pruned it."""
+        return None if self._row.payload is None else json_plain.decode_plain(self._row.payload)
+
+    @property
+    def received_at(self) -> datetime:
+        """Give when the event was stored first, in UTC."""
+        return datetime.fromtimestamp(self._row.received_at / 1000, UTC)
+
+    def __repr__(self) -> str:
+        """Show what identifies it, never the payload."""
+        return f"EventView(source={self.source!r}, id={self.id!r}, runs={len(self.runs)})"

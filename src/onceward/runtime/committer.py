@@ -1,0 +1,359 @@
+"""Group commit: everything that waits to become durable shares the next transaction.
+
+One committer a process. While a transaction is under way, whatever becomes ready gathers; the
+next transaction takes it all. There is no timer: an idle process commits at once, a busy one
+batches by itself, so a lone run waits for nobody and a thousand share one sync to disk.
+
+What must stay true: an operation's future is resolved only when it is durable (or refused); a
+run has at most one operation in a batch and its operations keep their order (RULINGS 4, 5); an
+operation that cannot be stored fails alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from onceward.core import errors
+from onceward.core.model import EventRow, StepKey, StepRow
+from onceward.core.ports import (
+    Accept,
+    Accepted,
+    Advance,
+    Batch,
+    BatchResult,
+    Claim,
+    Claimed,
+    RunFilter,
+    RunMove,
+    Store,
+)
+
+_log = logging.getLogger("onceward.committer")
+
+OPERATIONS_MAX = 512
+"""Operations in one batch: enough to share a sync, few enough that nobody waits long for it."""
+
+RETRY_FIRST_S = 0.05
+RETRY_CAP_S = 1.0
+"""Pauses while the store is away: doubled from the first to the cap, with jitter."""
+
+
+class PendingAdvance:
+    """What one run wants committed next; it grows until a batch takes it."""
+
+    __slots__ = ("accepts", "fence", "future", "generation", "is_taken", "move", "run_id", "steps")
+
+    def __init__(self, run_id: str, generation: int, fence: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.run_id = run_id
+        self.generation = generation
+        self.fence = fence
+        self.steps: dict[StepKey, StepRow] = {}
+        self.accepts: list[Accept] = []
+        self.move: RunMove | None = None
+        self.is_taken = False
+        self.future: asyncio.Future[bool] = loop.create_future()
+
+    def to_advance(self) -> Advance:
+        """Freeze what has gathered."""
+        self.is_taken = True
+        return Advance(
+            self.run_id, self.generation, self.fence, list(self.steps.values()), self.accepts, self.move
+        )
+
+
+class _PendingAccept:
+    __slots__ = ("accept", "future")
+
+    def __init__(self, accept: Accept, future: asyncio.Future[Accepted]) -> None:
+        self.accept = accept
+        self.future = future
+
+
+class Writer(Protocol):
+    """Runs blocking store calls one after another, away from the event loop."""
+
+    def submit(self, call: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Run *call*; *done* gets its result or error on the event loop."""
+        ...
+
+    def close(self) -> None:
+        """Finish what was submitted and stop."""
+        ...
+
+
+class ThreadWriter:
+    """One thread that makes every commit of a process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="onceward-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        """Run *call* in the thread; *done* gets its result or error on the event loop."""
+        self._calls.put((call, done))
+
+    def _work(self) -> None:
+        while (item := self._calls.get()) is not None:
+            call, done = item
+            result, error = None, None
+            try:
+                result = call()
+            except BaseException as caught:  # noqa: BLE001 - handed to the event loop, whatever it is
+                error = caught
+            try:
+                self._loop.call_soon_threadsafe(done, result, error)
+            except RuntimeError:  # the loop is closed
+                return
+
+    def close(self) -> None:
+        """Finish what was submitted and stop; blocks for as long as a commit takes."""
+        self._calls.put(None)
+
+
+class Committer:
+    """Gathers operations and commits them in batches.
+
+    Args:
+        store: where to.
+        writer: what makes the blocking calls.
+        batch_ids: draws an id for each batch.
+        draw: a number in [0, 1), for the jitter of retries.
+        claims: asked when a batch is made: the claims that should ride along.
+        claimed: told about runs that became ours.
+        evicted: told once when this process may no longer write.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        writer: Writer,
+        *,
+        batch_ids: Callable[[], str],
+        draw: Callable[[], float],
+        claims: Callable[[], list[Claim]],
+        claimed: Callable[[list[Claimed], bool], None],
+        evicted: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._batch_ids = batch_ids
+        self._draw = draw
+        self._claims = claims
+        self._claimed = claimed
+        self._evicted = evicted
+        self._loop = asyncio.get_running_loop()
+        self._accepts: list[_PendingAccept] = []
+        self._advances: list[PendingAdvance] = []
+        self._is_busy = False
+        self._is_scheduled = False
+        self._is_claim_wanted = False
+        self._failures = 0
+        self.process_id = ""
+        self.epoch = 0
+        self.batches = 0
+
+    # --- handing in -------------------------------------------------------------------------
+
+    def accept(self, accept: Accept) -> asyncio.Future[Accepted]:
+        """Store an event with its runs; resolves when durable."""
+        future: asyncio.Future[Accepted] = self._loop.create_future()
+        self._accepts.append(_PendingAccept(accept, future))
+        self._schedule()
+        return future
+
+    def add(self, pending: PendingAdvance) -> None:
+        """Commit what gathers in *pending* with the next batch."""
+        self._advances.append(pending)
+        self._schedule()
+
+    def claim(self) -> None:
+        """Make a batch soon, even if only to claim."""
+        self._is_claim_wanted = True
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_busy and not self._is_scheduled:
+            self._is_scheduled = True
+            # The next round of the loop: every task that is ready adds its own operation first.
+            self._loop.call_soon(self._flush)
+
+    # --- committing -------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self._is_scheduled = False
+        if self._is_busy:
+            return
+        accepts, self._accepts = self._accepts[:OPERATIONS_MAX], self._accepts[OPERATIONS_MAX:]
+        advances, self._advances = self._advances[:OPERATIONS_MAX], self._advances[OPERATIONS_MAX:]
+        claims = self._claims()
+        self._is_claim_wanted = False
+        if accepts or advances or claims:
+            self._is_busy = True
+            self._submit([(accepts, advances, claims)])
+
+    def _submit(self, parts: list[_Part]) -> None:
+        """Commit the first part, then the others; a failed batch comes back in halves."""
+        accepts, advances, claims = parts[0]
+        batch = Batch(
+            self._batch_ids(),
+            [pending.accept for pending in accepts],
+            [pending.to_advance() for pending in advances],
+            claims,
+        )
+        self._commit(batch, parts)
+
+    def _commit(self, batch: Batch, parts: list[_Part]) -> None:
+        self.batches += 1
+        store, process_id, epoch = self._store, self.process_id, self.epoch
+        self._writer.submit(
+            lambda: _apply(store, process_id, epoch, batch),
+            lambda result, error: self._done(batch, parts, result, error),
+        )
+
+    def _done(
+        self, batch: Batch, parts: list[_Part], result: BatchResult | None, error: BaseException | None
+    ) -> None:
+        accepts, advances, claims = parts[0]
+        if error is None and result is not None:
+            self._failures = 0
+            for pending, accepted in zip(accepts, result.accepted, strict=True):
+                if not pending.future.done():
+                    pending.future.set_result(accepted)
+            for advance, held in zip(advances, result.held, strict=True):
+                if not advance.future.done():
+                    advance.future.set_result(held)
+            if claims or result.claimed:
+                self._claimed(result.claimed, len(result.claimed) >= sum(claim.limit for claim in claims))
+        elif isinstance(error, errors.LeaseLost):
+            self._fail_all(parts, error)
+            self._is_busy = False
+            self._evicted()
+            return
+        elif isinstance(error, errors.StoreUnavailable):
+            self._unavailable(batch, parts, error)
+            return
+        elif len(accepts) + len(advances) > 1:
+            parts = [*_halves(accepts, advances, claims), *parts[1:]]
+            self._submit(parts)
+            return
+        else:
+            self._fail_part(parts[0], error or errors.StoreError("The store gave no result."))
+            if claims:
+                self._claimed([], False)
+        if len(parts) > 1:
+            self._submit(parts[1:])
+            return
+        self._is_busy = False
+        if self._accepts or self._advances or self._is_claim_wanted:
+            self._schedule()
+
+    def _unavailable(self, batch: Batch, parts: list[_Part], error: errors.StoreUnavailable) -> None:
+        """Refuse what a sender can send again; keep what only we know until the store is back."""
+        if self._failures == 0:
+            _log.warning("the store is away, checkpoints wait for it: %s", error.what)
+        self._failures += 1
+        for accepts, _, _ in parts:
+            for pending in accepts:
+                if not pending.future.done():
+                    pending.future.set_exception(_again(error))
+            accepts.clear()
+        for pending in self._accepts:
+            if not pending.future.done():
+                pending.future.set_exception(_again(error))
+        self._accepts.clear()
+        if any(claims for _, _, claims in parts):
+            self._claimed([], False)
+        parts = [(accepts, advances, []) for accepts, advances, _ in parts if advances]
+        pause = min(RETRY_CAP_S, RETRY_FIRST_S * 2 ** min(self._failures, 10)) * (0.5 + self._draw())
+        if parts:
+            batch.accepts, batch.claims = [], []
+            self._loop.call_later(pause, self._resubmit, parts)
+        else:
+            self._loop.call_later(pause, self._rest)
+
+    def _resubmit(self, parts: list[_Part]) -> None:
+        self._submit(parts)
+
+    def _rest(self) -> None:
+        self._is_busy = False
+        if self._accepts or self._advances or self._is_claim_wanted:
+            self._schedule()
+
+    def _fail_part(self, part: _Part, error: BaseException) -> None:
+        futures: list[asyncio.Future[Any]] = [pending.future for pending in part[0]]
+        futures += [pending.future for pending in part[1]]
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # a run that ended meanwhile does not wait for it
+
+    def _fail_all(self, parts: list[_Part], error: BaseException) -> None:
+        for part in (*parts, (self._accepts, self._advances, [])):
+            self._fail_part(part, error)
+        self._accepts, self._advances = [], []
+
+    def close(self) -> None:
+        """Stop; what was not handed to the writer is refused."""
+        self._is_busy = True
+        self._fail_all([], errors.StoreUnavailable("This process is stopping.", todo="Send it again."))
+        self._writer.close()
+
+
+_Part = tuple[list[_PendingAccept], list[PendingAdvance], list[Claim]]
+
+
+def _again(error: errors.StoreUnavailable) -> errors.StoreUnavailable:
+    return errors.StoreUnavailable(error.what, means=error.means, todo=error.todo)
+
+
+def _halves(
+    accepts: list[_PendingAccept], advances: list[PendingAdvance], claims: list[Claim]
+) -> list[_Part]:
+    if len(accepts) + len(advances) == 2 and accepts and advances:
+        return [(accepts, [], []), ([], advances, claims)]
+    a, b = (len(accepts) + 1) // 2, (len(advances) + 1) // 2
+    halves: list[_Part] = [(accepts[:a], advances[:b], []), (accepts[a:], advances[b:], claims)]
+    return [half for half in halves if any(half)]
+
+
+def _apply(store: Store, process_id: str, epoch: int, batch: Batch) -> BatchResult:
+    """Commit, and find out what happened when the reply is lost (RULINGS 1)."""
+    try:
+        return store.apply(process_id, epoch, batch)
+    except errors.ReplyLost:
+        if store.resolve(process_id, batch.batch_id):
+            return recovered(store, batch)
+        return store.apply(process_id, epoch, batch)
+
+
+def recovered(store: Store, batch: Batch) -> BatchResult:
+    """Read what a batch did that is known to be committed.
+
+    A claim's rows are not looked for: whatever this process owns and does not run, the worker
+    adopts at its next look.
+    """
+    accepted = []
+    for accept in batch.accepts:
+        event: EventRow = accept.event
+        runs = {row.workflow: row.run_id for row in _originals(store, event)}
+        ours = {run.workflow: run.run_id for run in accept.runs}
+        accepted.append(Accepted(bool(ours) and runs != ours, False, runs))
+    # A fence never falls: equal now means that it was equal then, and the commit was written.
+    states = store.states([advance.run_id for advance in batch.advances])
+    held = [
+        advance.run_id in states and states[advance.run_id].fence == advance.fence
+        for advance in batch.advances
+    ]
+    return BatchResult(accepted, held, [])
+
+
+def _originals(store: Store, event: EventRow) -> list[Any]:
+    rows = store.runs(RunFilter(source=event.source, event_id=event.id, limit=1000))
+    return [row for row in rows if not row.replay_id]

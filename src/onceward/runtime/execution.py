@@ -1,0 +1,379 @@
+"""One run in memory: its code executing, its saved answers, what it wants committed.
+
+The session that a context talks to. On the way back up from a crash, a sleep or a wait the code
+runs again from the top and saved outcomes answer (recall); where they end, steps run for real.
+
+What must stay true: no body, emit or wait begins before all earlier checkpoints of the run are
+durable (RULINGS 5); what a step returns live is what a later attempt reads (31); saved outcomes
+are handed out in the order in which they were saved (17); a run leaves memory only when every
+branch is parked, and while it unwinds nothing starts (26).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from onceward.authoring.context import Context, SyncContext
+from onceward.authoring.current import Frame, frame_var, session_var
+from onceward.authoring.event import Event
+from onceward.authoring.options import StepOptions
+from onceward.authoring.workflow import Workflow
+from onceward.core import codec, errors
+from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
+from onceward.core.ports import Accept
+from onceward.core.states import RunState, StepState
+from onceward.runtime import ending, starts, waits
+from onceward.runtime.cancel import Cancel
+from onceward.runtime.committer import PendingAdvance
+from onceward.runtime.functions import facts_of
+from onceward.runtime.parking import Parking
+from onceward.runtime.recall import Recall
+from onceward.runtime.records import failure_of
+from onceward.runtime.tries import run_step
+
+if TYPE_CHECKING:
+    from onceward.runtime.worker import Worker
+
+
+class Execution:
+    """One loaded run.
+
+    Args:
+        worker: whose slots, clock and committer it uses.
+        run: as claimed; this process is its only writer from here on.
+        event: what started it.
+        workflow: the code.
+        history: its saved records in saved order.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        run: RunRow,
+        event: EventRow,
+        workflow: Workflow[..., Any],
+        history: list[StepRow],
+    ) -> None:
+        self.worker = worker
+        self.run = run
+        self.run_id = run.run_id
+        self.generation = run.generation
+        self.attempt = run.attempt
+        self.event = Event(event, run.input)
+        self.workflow = workflow
+        self.is_sync = not workflow.is_async
+        self.loop = worker.loop
+        self.root: asyncio.Task[None] | None = None
+        self.is_ending = False  # its code is over, its last commit is on its way
+        self.stopping: str | None = None  # why it unwinds: suspend, hold, release, deadline, lost
+        self.hold_reason: str | None = None
+        self.calls = 0  # verbs in progress, parked ones included
+        self.steps_in_flight: dict[StepKey, Millis] = {}
+        self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
+        self.recall = Recall(history, self.loop, self._quiet)
+        self.parking = Parking(self)
+        self.cancel = Cancel(
+            self,
+            is_on=run.state is RunState.CANCELLING,
+            is_delivered=any(row.state is StepState.CANCELLED for row in history),
+        )
+        self._seq = max((row.seq for row in history), default=0)
+        self._pending: PendingAdvance | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start the code in a task of its own."""
+        self.root = self.recall.root = self.loop.create_task(self._main())
+        if self.run.deadline_at is not None and not self.cancel.is_on:
+            left = max(0, self.run.deadline_at - self.worker.now_ms())
+            self._deadline = self.loop.call_later(left / 1000, self.stop, "deadline")
+
+    async def _main(self) -> None:
+        """Run the code to its end, whatever that is, and commit what became of it."""
+        session_var.set(self)
+        error: BaseException | None = None
+        value: Any = None
+        try:
+            deadline_at = None if self.cancel.is_on else self.run.deadline_at
+            if deadline_at is not None and deadline_at <= self.worker.now_ms():
+                self.stopping = "deadline"
+            if self.stopping is None:
+                value = await self._call_workflow()
+        except BaseException as caught:  # noqa: BLE001 - every way to end is told apart below
+            error = caught
+        if self._deadline is not None:
+            self._deadline.cancel()
+        try:
+            await ending.finish(self, value, error)
+        except errors.LeaseLost:
+            self.stopping = "lost"
+        except asyncio.CancelledError:
+            self.stopping = "lost"  # the loop is being closed under us; the lease decides
+        finally:
+            self._abandon()
+            self.worker.unloaded(self)
+
+    async def _call_workflow(self) -> Any:
+        args, kwargs = self.workflow.unpack(self.event)
+        if self.is_sync:
+            sync_context = SyncContext(self, self.event)
+            return await self.worker.workflow_threads.run(
+                self.workflow.function, (sync_context, *args), kwargs
+            )
+        return await self.workflow.function(Context(self, self.event), *args, **kwargs)
+
+    def stop(self, why: str) -> None:
+        """Unwind the code; nothing of it starts any more. What follows is decided by *why*."""
+        if self.stopping is None or why == "lost":
+            self.stopping = why
+            if self.root is not None:
+                self.root.cancel()
+            self.parking.cut()
+
+    def drain(self) -> None:
+        """Leave memory at the next boundary between steps, charging nothing."""
+        if not self.steps_in_flight:
+            self.stop("release")
+
+    def _quiet(self) -> None:
+        """Hear that the code is quiet: nothing is ready to run and no saved outcome is due."""
+        if self.stopping is not None:
+            return
+        if self.cancel.waits:
+            self.loop.create_task(self.cancel.deliver())
+        else:
+            self.parking.look()
+
+    def _abandon(self) -> None:
+        """Cut what the code left running: branches that nobody awaits, open waits."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self.recall.close()
+        if self.stopping is None:
+            self.stopping = "ended"
+        self.parking.close()
+        for task in self.recall.callers():
+            if task is not self.root and not task.done():
+                task.cancel()
+
+    # --- what is to be committed ---------------------------------------------------------------
+
+    def operation(self) -> PendingAdvance:
+        """Give the operation that gathers, a new one if the last was taken by a batch."""
+        pending = self._pending
+        if pending is None or pending.is_taken:
+            pending = self._pending = PendingAdvance(self.run_id, self.generation, self.run.fence, self.loop)
+            self.worker.committer.add(pending)
+        return pending
+
+    def save(self, row: StepRow, accepts: list[Accept] | None = None) -> None:
+        """Hand a record over to be committed; nobody waits for it yet."""
+        pending = self.operation()
+        pending.steps[row.key] = row
+        if accepts:
+            pending.accepts.extend(accepts)
+        if self.run.crashes and row.state is not StepState.OPEN:
+            self.run.crashes = 0  # a new checkpoint: it is not what kills its holders
+            pending.move = ending.move_of(self, self.run.state)
+
+    async def durable(self) -> None:
+        """Return when everything that the run saved is durable and the lease stands."""
+        pending = self._pending
+        is_held = pending is None or (pending.future.done() and pending.future.result())
+        if pending is not None and not is_held and not await pending.future:
+            self.stop("lost")
+        await self.worker.may_start_steps()
+        self.check_usable()
+
+    def check_usable(self) -> None:
+        """Refuse to go on while the run unwinds."""
+        if self.stopping is not None:
+            raise errors.Suspended("the run leaves memory; let this exception pass")
+
+    def is_from_outside(self, error: BaseException) -> bool:
+        """Say whether a cancellation comes from outside the body; if the run unwinds, pass it on."""
+        if self.stopping is not None:
+            raise errors.Suspended("the run leaves memory; let this exception pass") from error
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+
+    def row(
+        self,
+        key: StepKey,
+        kind: str,
+        state: StepState,
+        started_at: Millis,
+        *,
+        record: StepRow | None = None,
+        **more: Any,
+    ) -> StepRow:
+        """Give a step's next record; it goes on from *record*, if there is one."""
+        is_open = state is StepState.OPEN
+        if record is not None:
+            started_at = record.started_at
+            more.setdefault("child_run_id", record.child_run_id)
+        self._seq += 1
+        return StepRow(
+            name=key.name,
+            item=key.item,
+            ordinal=key.ordinal,
+            seq=self._seq,
+            kind=kind,
+            state=state,
+            attempt=self.attempt,
+            started_at=started_at,
+            ended_at=None if is_open else self.worker.now_ms(),
+            **more,
+        )
+
+    # --- saved answers -------------------------------------------------------------------------
+
+    async def saved(self, key: StepKey, kind: str) -> StepRow | None:
+        """Give the record of a step; with an outcome, it has been handed out in saved order."""
+        record = self.recall.record(key)
+        if record is None:
+            if self.cancel.is_due:
+                await self.cancel.raise_here(key, kind)
+            return None
+        if record.kind != kind:
+            self.mismatch(key, f"it was saved as {record.kind!r} and the code now asks for {kind!r}")
+        if record.state is StepState.OPEN:
+            if self.cancel.is_due:
+                await self.cancel.raise_here(key, kind)
+            return record
+        await self.recall.hand_out(record)
+        self.check_usable()
+        if record.state is StepState.CUT:
+            # The code itself cut this step off; it will do so again.
+            await self.parking.park(None)
+        if record.state is StepState.CANCELLED:
+            raise errors.RunCancelled("the run is being cancelled")
+        return record
+
+    def mismatch(self, key: StepKey, what: str) -> NoReturn:
+        """Hold the run: its code does not fit what is saved of a step (RULINGS 24)."""
+        self.hold_reason = f"code mismatch at step {str(key)!r}: {what}"
+        self.stop("hold")
+        raise errors.Suspended("the run is held")
+
+    def answer(self, record: StepRow, result: codec.Codec) -> Any:
+        """Give a saved outcome: the value, or the failure raised."""
+        if record.state is StepState.FAILED:
+            raise failure_of(record)
+        if record.output is None:
+            return None
+        try:
+            return result.decode(record.output)
+        except errors.OncewardError as error:
+            self.mismatch(record.key, f"its saved result does not fit the code any more: {error.what}")
+
+    # --- the verbs of the context ----------------------------------------------------------------
+
+    def _enter(self, name: str, item: str, caller: object) -> StepKey:
+        """Begin a verb: check that it may, and give its key."""
+        self.check_usable()
+        frame = frame_var.get()
+        if frame is not None:
+            raise errors.StepMisuse(
+                f"The step {name!r} was called inside the body of step {str(frame.key)!r}.",
+                means="A step is saved whole; one inside another could be lost or run twice.",
+                todo="Call it from the workflow, or call the plain function.",
+            )
+        key = self.recall.key(name, item, caller)
+        self.calls += 1
+        return key
+
+    async def step(
+        self,
+        name: str,
+        item: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: StepOptions,
+        caller: object,
+    ) -> Any:
+        """Give a step's saved result, or run it, try by try, and save what comes of it."""
+        key = self._enter(name, item, caller)
+        try:
+            record = await self.saved(key, "run") if self.recall.is_needed(self.cancel.is_on) else None
+            facts = facts_of(function)
+            if record is not None and record.state is not StepState.OPEN:
+                return self.answer(record, facts.result)
+            return await run_step(self, key, function, facts, args, kwargs, options, record)
+        finally:
+            self.calls -= 1
+
+    async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
+        """Return when the deadline that was fixed at the first time has passed."""
+        key = self._enter(name, item, caller)
+        try:
+            await waits.sleep(self, key, delay_ms)
+        finally:
+            self.calls -= 1
+
+    async def value(self, kind: str, name: str, item: str, caller: object) -> Any:
+        """Draw once, save, and give the same for ever."""
+        key = self._enter(name, item, caller)
+        try:
+            return await waits.value(self, key, kind)
+        finally:
+            self.calls -= 1
+
+    async def emit(
+        self, name: str, item: str, type_: str, payload: Any, subject: str | None, caller: object
+    ) -> tuple[str, str]:
+        """Emit once, together with the checkpoint that says so."""
+        key = self._enter(name, item, caller)
+        try:
+            return await starts.emit(self, key, type_, payload, subject)
+        finally:
+            self.calls -= 1
+
+    def emit_inside(
+        self, frame: Frame, type_: str, payload: Any, event_id: str | None, subject: str | None
+    ) -> tuple[str, str]:
+        """Emit inside a step's body: stored if and only if the step's outcome is."""
+        return starts.emit_inside(self, frame, type_, payload, event_id, subject)
+
+    async def start(
+        self,
+        name: str,
+        item: str,
+        workflow: Workflow[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        is_called: bool,
+        caller: object,
+    ) -> Any:
+        """Start a child once; give its id, or wait for its outcome and save that."""
+        key = self._enter(name, item, caller)
+        try:
+            return await starts.start(self, key, workflow, args, kwargs, is_called=is_called)
+        finally:
+            self.calls -= 1
+
+    def start_inside(
+        self,
+        frame: Frame,
+        workflow: Workflow[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        event_id: str | None,
+    ) -> str:
+        """Start a run inside a step's body: it exists if and only if the step's outcome does."""
+        return starts.start_inside(self, frame, workflow, args, kwargs, event_id)
+
+    def child_ended(self, child: RunRow) -> None:
+        """Hear that a called run ended."""
+        future = self.called.get(child.run_id)
+        if future is not None and not future.done():
+            future.set_result(child)
+
+    def open_children(self) -> list[str]:
+        """Give the called runs whose ends are awaited."""
+        return [run_id for run_id, future in self.called.items() if not future.done()]

@@ -1,0 +1,90 @@
+"""Keeps a process's lease from a thread of its own.
+
+User code that blocks the event loop must not lose the lease (B022), so nothing here waits for
+the loop; but a blocked loop is reported, with the steps that are running.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from onceward.core import errors, failpoints
+
+if TYPE_CHECKING:
+    from onceward.runtime.worker import Worker
+
+_log = logging.getLogger("onceward.lease")
+
+BEATS_PER_LEASE = 4
+"""Renewals in the time of one lease: two may fail and the third still comes in time."""
+
+
+class Heartbeat:
+    """The heartbeat thread of one worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._stop = threading.Event()
+        self._loop_seen = threading.Event()
+        self._thread = threading.Thread(target=self._beat_forever, name="onceward-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        """Begin to renew."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop renewing and wait for the thread."""
+        self._stop.set()
+        self._thread.join()
+
+    def _beat_forever(self) -> None:
+        worker = self._worker
+        pause_s = worker.settings.lease_ms / 1000 / BEATS_PER_LEASE
+        self._loop_seen.set()
+        blocked_s = 0.0
+        while not self._stop.wait(pause_s):
+            blocked_s = self._watch_loop(blocked_s, pause_s)
+            try:
+                self._beat()
+            except errors.LeaseLost:
+                self._on_loop(worker.evicted)
+            except errors.OncewardError as error:
+                _log.warning("the lease could not be renewed, trying again: %s", error)
+            except Exception:  # noqa: BLE001 - whatever it is, the next renewal must be tried
+                _log.exception("the lease could not be renewed, trying again")
+
+    def _beat(self) -> None:
+        worker = self._worker
+        if failpoints.is_armed():
+            failpoints.hit("heartbeat.before_renew")
+        worker.refresh_clock()
+        lease_until = worker.now_ms() + worker.settings.lease_ms
+        worker.store.heartbeat(worker.committer.process_id, worker.committer.epoch, lease_until)
+        self._on_loop(worker.renewed, lease_until)
+
+    def _watch_loop(self, blocked_s: float, pause_s: float) -> float:
+        if self._loop_seen.is_set():
+            self._loop_seen.clear()
+            self._on_loop(self._loop_seen.set)
+            return 0.0
+        blocked_s += pause_s
+        running = [
+            f"{execution.run_id} {key}"
+            for execution in list(self._worker.executions.values())
+            for key in list(execution.steps_in_flight)
+        ]
+        _log.warning(
+            "the event loop has been blocked for %.1f s; steps in flight: %s. Blocking code belongs in a plain "
+            "function, which runs in a thread",
+            blocked_s,
+            ", ".join(running[:5]) or "none",
+        )
+        return blocked_s
+
+    def _on_loop(self, call: object, *args: object) -> None:
+        try:
+            self._worker.loop.call_soon_threadsafe(call, *args)  # type: ignore[arg-type]
+        except RuntimeError:  # the loop is closed
+            self._stop.set()

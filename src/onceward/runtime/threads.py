@@ -1,0 +1,128 @@
+"""Threads for plain functions: a bounded pool that keeps its capacity.
+
+Python cannot stop a thread, so a body that runs past its time-out is abandoned; its thread is
+then no longer counted and another takes its place, or time-outs would slowly eat the pool (B088).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class _Job:
+    __slots__ = (
+        "args",
+        "context",
+        "function",
+        "future",
+        "is_abandoned",
+        "is_begun",
+        "is_done",
+        "kwargs",
+        "loop",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.context = contextvars.copy_context()
+        self.is_begun = False
+        self.is_done = False
+        self.is_abandoned = False
+
+
+class Threads:
+    """Runs plain functions for one event loop.
+
+    Args:
+        count: how many may run at once.
+        name: for the threads' names.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count = count
+        self._name = name
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._alive = 0  # threads that count: not stuck in an abandoned body
+        self._busy = 0  # jobs handed in that somebody still waits for
+
+    async def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run *function* in a thread with this task's context and give its result.
+
+        When the waiting task is cancelled the body goes on, abandoned; its result is dropped.
+        """
+        job = _Job(asyncio.get_running_loop(), function, args, kwargs)
+        with self._lock:
+            self._busy += 1
+            if self._busy > self._alive and self._alive < self._count:
+                self._alive += 1
+                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        self._jobs.put(job)
+        try:
+            return await job.future
+        except asyncio.CancelledError:
+            with self._lock:
+                if not job.is_abandoned and not job.is_done:
+                    job.is_abandoned = True
+                    self._busy -= 1
+                    self._alive -= job.is_begun
+            raise
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            with self._lock:
+                if job.is_abandoned:
+                    continue
+                job.is_begun = True
+            result, error = None, None
+            try:
+                result = job.context.run(job.function, *job.args, **job.kwargs)
+            except BaseException as caught:  # noqa: BLE001 - handed to the waiting task, whatever it is
+                error = caught
+            with self._lock:
+                job.is_done = True
+                if not job.is_abandoned:
+                    self._busy -= 1
+                elif self._alive < self._count:
+                    self._alive += 1
+                else:
+                    return  # another thread took this one's place
+            self._deliver(job, result, error)
+            del job, result, error
+
+    def _deliver(self, job: _Job, result: Any, error: BaseException | None) -> None:
+        try:
+            job.loop.call_soon_threadsafe(_settle, job.future, result, error)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            return
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        for _ in range(self._count):
+            self._jobs.put(None)
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError("the function raised StopIteration"))
+    else:
+        future.set_exception(error)

@@ -1,0 +1,135 @@
+"""GitHub: ``X-Hub-Signature-256: sha256=<hex>`` over the body as sent.
+
+The SHA-1 header that GitHub sends beside it is never looked at. The id and the event's name come in
+headers outside the signature, and no time is signed, so the id's uniqueness is the only defence
+against replays; events are marked ``id_is_signed=False`` for that reason.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl
+
+from onceward.core.arrival import UNVERIFIED, Incoming, Verified
+from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
+from onceward.core.messages import HttpRequest
+from onceward.core.triggers import Trigger
+from onceward.sources.base import Source, identifier, parse_object, sole_text_header, subject_or_none
+from onceward.sources.signing import hex_hmac, matching_secret, sole_header
+
+HEADER = "X-Hub-Signature-256"
+ID_HEADER = "X-GitHub-Delivery"
+EVENT_HEADER = "X-GitHub-Event"
+_FORM = "application/x-www-form-urlencoded"
+_FORM_FIELDS_MAX = 16
+
+# Events whose every delivery has an action, by GitHub's "Webhook events and payloads". A trigger on
+# the bare name would never match; it is refused instead. Events missing here only lose that help.
+_ALWAYS_WITH_ACTION = frozenset(
+    """
+    branch_protection_rule check_run check_suite code_scanning_alert commit_comment dependabot_alert
+    deploy_key deployment deployment_status discussion discussion_comment installation
+    installation_repositories issue_comment issues label member membership merge_group milestone
+    org_block organization package pull_request pull_request_review pull_request_review_comment
+    pull_request_review_thread registry_package release repository secret_scanning_alert sponsorship
+    star team watch workflow_job workflow_run
+    """.split()  # noqa: SIM905 (forty lines otherwise)
+)
+
+
+class GitHub(Source):
+    """Deliveries of a GitHub webhook or app.
+
+    Args:
+        name: see `Source`.
+        secrets: the webhook's secret; list old and new while you change it.
+        insecure: see `Source`.
+
+    The id is ``X-GitHub-Delivery``, which a redelivery keeps. The type is ``X-GitHub-Event``, and
+    where the body has an ``action``, that too: ``pull_request.opened``, ``push``, ``ping``.
+    ``github["pull_request.*"]`` means every action. ``ping``, sent when a webhook is created, is an
+    event like the others. The subject is the repository's full name. JSON and form-encoded bodies
+    (``payload=…``) give the same payload.
+    """
+
+    kind: ClassVar[str] = "github"
+    docs_url: ClassVar[str] = (
+        "https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries"
+    )
+
+    def verify(self, request: HttpRequest, now_ms: int) -> Verified:
+        """Check the SHA-256 signature; GitHub signs no time, so *now_ms* is not used."""
+        if self.insecure:
+            return UNVERIFIED
+        given = sole_header(request, HEADER)
+        if not given.startswith(b"sha256="):
+            raise SignatureInvalid(f"{HEADER} does not begin with sha256=")
+        return Verified(matching_secret(self.secrets, request.body, [given[7:]]))
+
+    def normalize(self, request: HttpRequest) -> list[Incoming]:
+        """Give the one event of the delivery."""
+        delivery_id = sole_text_header(request, ID_HEADER)
+        event_name = sole_text_header(request, EVENT_HEADER)
+        is_form = (request.header("content-type") or "").partition(";")[0].strip().lower() == _FORM
+        payload = parse_object(_form_payload(request.body) if is_form else request.body)
+        action = payload.get("action")
+        repository = payload.get("repository")
+        return [
+            Incoming(
+                id=delivery_id,
+                type=identifier(f"{event_name}.{action}", 'the field "action"')
+                if isinstance(action, str) and action
+                else event_name,
+                payload=payload,
+                payload_is_body=not is_form,
+                subject=subject_or_none(repository.get("full_name"))
+                if isinstance(repository, dict)
+                else None,
+                id_is_signed=False,
+            )
+        ]
+
+    def sign(
+        self, body: bytes, now_ms: int, *, event_id: str = "", event_type: str = "", secret_index: int = 0
+    ) -> dict[str, str]:
+        """Give the headers of a GitHub delivery of JSON; an action in *event_type* is cut off."""
+        signature = hex_hmac(self.signing_key(secret_index), body)
+        return {
+            "Content-Type": "application/json",
+            ID_HEADER: event_id,
+            EVENT_HEADER: event_type.partition(".")[0],
+            HEADER: f"sha256={signature.decode()}",
+        }
+
+    def __getitem__(self, type: str) -> Trigger:  # noqa: A002 (the glossary's word)
+        """Give the trigger for that type; a bare name that always comes with an action is refused."""
+        if type in _ALWAYS_WITH_ACTION:
+            raise ConfigError(
+                f"GitHub never sends the type {type!r} without an action.",
+                means="A trigger on it would never match.",
+                todo=f'Write "{type}.*" for every action, or name one after the dot.',
+            )
+        return super().__getitem__(type)
+
+
+def _form_payload(body: bytes) -> bytes:
+    """Give the JSON text in the ``payload`` field of a form body."""
+    fields: list[tuple[str, str]]
+    try:
+        fields = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_FORM_FIELDS_MAX
+        )
+    except ValueError as error:
+        raise _form_malformed(str(error)) from error
+    payloads: list[Any] = [value for name, value in fields if name == "payload"]
+    if len(payloads) != 1:
+        raise _form_malformed(f"{len(payloads)} fields named payload")
+    return str(payloads[0]).encode("utf-8")
+
+
+def _form_malformed(fault: str) -> BodyMalformed:
+    return BodyMalformed(
+        f"The form body cannot be read: {fault}.",
+        means="The delivery was genuine but cannot be understood; nothing was stored.",
+        todo='Set the webhook\'s content type to "application/json".',
+    )

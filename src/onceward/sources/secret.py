@@ -1,0 +1,71 @@
+"""A signing secret that can be used but not read by accident.
+
+Secrets end up in tracebacks, start-up banners and debuggers; there they show only enough to tell
+one from another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onceward.core.errors import ConfigError
+
+# Prefixes that providers publish; they tell the kind of secret and give nothing away.
+_KNOWN_PREFIXES = ("whsec_", "whpk_", "whsk_")
+_TAIL_SHOWN = 4
+_CHARS_MIN_FOR_TAIL = 16
+
+
+class Secret:
+    """One secret; ``key`` gives its bytes, everything else gives it masked (``whsec_…abcd``)."""
+
+    __slots__ = ("_shown", "key")
+
+    def __init__(self, text: str) -> None:
+        self.key = text.encode("utf-8")
+        self._shown = _masked(text)
+
+    def __repr__(self) -> str:
+        return self._shown
+
+
+def secrets_from(given: str | Sequence[str], *, source: str) -> tuple[Secret, ...]:
+    """Give the secrets of a source's configuration, in the order given.
+
+    Raises:
+        ConfigError: one of them is not text, empty, or has white space around it; a secret read
+            from a file or variable often brings its line end along and would then never match.
+    """
+    texts: Sequence[object] = (given,) if isinstance(given, str) else tuple(given)
+    for position, text in enumerate(texts, start=1):
+        if not isinstance(text, str):
+            fault = f"is {type(text).__name__}, not text"
+        elif not text.strip():
+            fault = "is empty"
+        elif text != text.strip():
+            fault = "begins or ends with white space"
+        elif not _encodes(text):
+            fault = "holds characters that UTF-8 cannot encode"
+        else:
+            continue
+        raise ConfigError(
+            f"Secret {position} of source {source!r} {fault}.",
+            means="No delivery could be verified with it.",
+            todo="Look at where it is read from: is the variable set and free of a line end?",
+        )
+    return tuple(Secret(str(text)) for text in texts)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _masked(text: str) -> str:
+    prefix = next((known for known in _KNOWN_PREFIXES if text.startswith(known)), "")
+    rest = text[len(prefix) :]
+    tail = rest[-_TAIL_SHOWN:] if len(rest) >= _CHARS_MIN_FOR_TAIL else ""
+    return f"{prefix}…{tail}"

@@ -1,0 +1,111 @@
+"""The parts that signature schemes are made of. Each one is total: hostile input is refused.
+
+Whatever arrives, these functions return or raise `SignatureInvalid`, nothing else. They work on
+bytes throughout, because `hmac.compare_digest` raises on text that is not ASCII, which turned
+forged headers into server errors in many receivers (research: webhooks, 2.1).
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import Sequence
+from datetime import timedelta
+
+from onceward.core.errors import SignatureInvalid
+from onceward.core.messages import HttpRequest
+from onceward.sources.secret import Secret
+
+# Unix seconds have ten digits until the year 2286; more than twelve is not a time, and an
+# unbounded integer would cost time to read.
+_TIMESTAMP_DIGITS_MAX = 12
+# Senders list one signature for each live secret: two during a rotation.
+SIGNATURES_MAX = 16
+
+
+def sole_header(request: HttpRequest, name: str) -> bytes:
+    """Give the value of a header that must be there exactly once.
+
+    Two signature headers are refused, not tried in turn: proxies and frameworks disagree on which
+    one counts.
+
+    Raises:
+        SignatureInvalid: it is absent, repeated or empty.
+    """
+    values = request.header_values(name)
+    if not values:
+        raise SignatureInvalid(f"no {name} header")
+    if len(values) > 1:
+        raise SignatureInvalid(f"{len(values)} {name} headers")
+    if not values[0]:
+        raise SignatureInvalid(f"empty {name} header")
+    return values[0]
+
+
+def hex_hmac(key: bytes, message: bytes, algorithm: str = "sha256") -> bytes:
+    """Give the HMAC (RFC 2104) in lower-case hexadecimal, as header bytes."""
+    return hmac.digest(key, message, algorithm).hex().encode("ascii")
+
+
+def base64_hmac(key: bytes, message: bytes, algorithm: str = "sha256") -> bytes:
+    """Give the HMAC (RFC 2104) in base64 (RFC 4648) with padding, as header bytes."""
+    return base64.b64encode(hmac.digest(key, message, algorithm))
+
+
+def matching_secret(
+    secrets: Sequence[Secret],
+    message: bytes,
+    signatures: Sequence[bytes],
+    algorithm: str = "sha256",
+) -> int:
+    """Give the position of the secret under which one of the hexadecimal signatures is right.
+
+    Args:
+        secrets: those in use; several during a rotation.
+        message: the bytes that were signed.
+        signatures: those the sender offered; any may match any secret.
+        algorithm: a name that `hmac.digest` knows.
+
+    Raises:
+        SignatureInvalid: none matches, or more than `SIGNATURES_MAX` are offered.
+    """
+    if len(signatures) > SIGNATURES_MAX:
+        raise SignatureInvalid(f"{len(signatures)} signatures, at most {SIGNATURES_MAX} are tried")
+    for index, secret in enumerate(secrets):
+        expected = hex_hmac(secret.key, message, algorithm)
+        for signature in signatures:
+            if hmac.compare_digest(expected, signature):
+                return index
+    raise SignatureInvalid(
+        f"no signature matches, {len(signatures)} offered, {len(secrets)} "
+        f"{'secret' if len(secrets) == 1 else 'secrets'} tried"
+    )
+
+
+def unix_seconds(raw: bytes) -> int:
+    """Give the Unix time that a sender wrote in seconds.
+
+    Raises:
+        SignatureInvalid: anything but one to twelve ASCII digits.
+    """
+    # bytes.isdigit knows ASCII digits only, unlike str.isdigit.
+    if not raw.isdigit() or len(raw) > _TIMESTAMP_DIGITS_MAX:
+        raise SignatureInvalid("timestamp is not a number of seconds")
+    return int(raw)
+
+
+def check_window(sent_at_seconds: int, now_ms: int, tolerance: timedelta) -> None:
+    """Refuse a signed time that is further than *tolerance* from now, in either direction.
+
+    The future counts as well: a time far ahead would stay replayable until then.
+
+    Raises:
+        SignatureInvalid: with the distance in seconds, so that an operator sees a skewed clock.
+    """
+    tolerance_ms = tolerance // timedelta(milliseconds=1)
+    age_ms = now_ms - sent_at_seconds * 1000
+    if abs(age_ms) > tolerance_ms:
+        side = "in the past" if age_ms > 0 else "in the future"
+        raise SignatureInvalid(
+            f"timestamp is {abs(age_ms) // 1000} s {side}, tolerance is {tolerance_ms // 1000} s"
+        )

@@ -1,0 +1,127 @@
+"""Stripe: ``Stripe-Signature: t=<seconds>,v1=<hex>[,v1=<hex>…][,v0=…]`` over ``t.body``.
+
+The id and type stand in the signed body. Snapshot events (``evt_…`` with ``data.object``) and thin
+events of API v2 (``v2.core.event``, with ``related_object``) are both read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar
+
+from onceward.core.arrival import UNVERIFIED, Incoming, Verified
+from onceward.core.errors import ConfigError, SignatureInvalid
+from onceward.core.messages import HttpRequest
+from onceward.sources.base import Source, identifier, parse_object, subject_or_none
+from onceward.sources.signing import check_window, hex_hmac, matching_secret, sole_header, unix_seconds
+
+HEADER = "Stripe-Signature"
+TOLERANCE = timedelta(seconds=300)
+_SECONDS_MAX = 253_402_300_799  # the end of the year 9999
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Stripe(Source):
+    """Events of one Stripe account or Connect endpoint.
+
+    Args:
+        name: see `Source`.
+        secrets: the endpoint's signing secrets (``whsec_…``), used as they are, prefix included.
+        insecure: see `Source`.
+        tolerance: how far the signed time may lie from now, before or after.
+
+    An event's subject is the id of the object it is about (``data.object.id``, or
+    ``related_object.id`` of a thin event).
+    """
+
+    kind: ClassVar[str] = "stripe"
+    docs_url: ClassVar[str] = "https://docs.stripe.com/webhooks"
+    tolerance: timedelta
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        secrets: str | Sequence[str] = (),
+        insecure: bool = False,
+        tolerance: timedelta = TOLERANCE,
+    ) -> None:
+        super().__init__(name=name, secrets=secrets, insecure=insecure)
+        if tolerance <= timedelta(0):
+            raise ConfigError(
+                f"Source {self.name!r} has a tolerance of {tolerance}.",
+                means="Every delivery would be refused as too old.",
+                todo="Use a positive one; Stripe recommends five minutes.",
+            )
+        self.tolerance = tolerance
+
+    def verify(self, request: HttpRequest, now_ms: int) -> Verified:
+        """Check one of the ``v1`` signatures, then the age; other schemes are ignored.
+
+        ``v0`` is Stripe's scheme for test events and would be a way around ``v1``.
+        """
+        if self.insecure:
+            return UNVERIFIED
+        times: list[bytes] = []
+        signatures: list[bytes] = []
+        for part in sole_header(request, HEADER).split(b","):
+            key, _, value = part.partition(b"=")
+            if key == b"v1":
+                signatures.append(value)
+            elif key == b"t":
+                times.append(value)
+            if part in (b"t", b"v1"):
+                raise SignatureInvalid(f"{HEADER} has a {part.decode()} without a value")
+        if len(times) != 1:
+            raise SignatureInvalid(f"{HEADER} has {len(times)} timestamps")
+        if not signatures:
+            raise SignatureInvalid(f"{HEADER} has no v1 signature")
+        sent_at_seconds = unix_seconds(times[0])
+        # The age comes last, so that an operator reads "stale" only of genuine deliveries.
+        index = matching_secret(self.secrets, b"%b.%b" % (times[0], request.body), signatures)
+        check_window(sent_at_seconds, now_ms, self.tolerance)
+        return Verified(index)
+
+    def normalize(self, request: HttpRequest) -> list[Incoming]:
+        """Give the one event of the body; it must have an ``id`` and a ``type``."""
+        body = parse_object(request.body)
+        data = body.get("data")
+        about = (
+            data.get("object") if isinstance(data, dict) and "object" in data else body.get("related_object")
+        )
+        return [
+            Incoming(
+                id=identifier(body.get("id"), 'the field "id"'),
+                type=identifier(body.get("type"), 'the field "type"'),
+                payload=body,
+                payload_is_body=True,
+                subject=subject_or_none(about.get("id")) if isinstance(about, dict) else None,
+                occurred_at_ms=_occurred_at_ms(body.get("created")),
+            )
+        ]
+
+    def sign(
+        self, body: bytes, now_ms: int, *, event_id: str = "", event_type: str = "", secret_index: int = 0
+    ) -> dict[str, str]:
+        """Give the headers of a Stripe delivery; id and type stand in the body."""
+        seconds = b"%d" % (now_ms // 1000)
+        signature = hex_hmac(self.signing_key(secret_index), b"%b.%b" % (seconds, body))
+        return {
+            "Content-Type": "application/json; charset=utf-8",
+            HEADER: f"t={seconds.decode()},v1={signature.decode()}",
+        }
+
+
+def _occurred_at_ms(created: object) -> int | None:
+    """Read ``created``: Unix seconds in snapshot events, ISO 8601 text in thin ones."""
+    if type(created) is int and 0 <= created <= _SECONDS_MAX:
+        return created * 1000
+    if isinstance(created, str):
+        try:
+            moment = datetime.fromisoformat(created)
+        except ValueError:
+            return None
+        if moment.tzinfo is not None:
+            return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return None

@@ -1,0 +1,41 @@
+"""Error replies in the form of RFC 9457, ``application/problem+json``.
+
+Replies are values made once: a refusal says the same to every sender, so that it teaches a
+stranger nothing about which check failed. What happened goes to the operator's log instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from onceward.core.errors import OncewardError
+from onceward.core.messages import HttpResponse
+
+
+def problem(
+    status: int, code: str, title: str, detail: str, headers: Mapping[str, str] | None = None
+) -> HttpResponse:
+    """Give the reply for a fault.
+
+    Args:
+        status: the HTTP status, repeated in the body.
+        code: the stable name of the fault; programs compare this one.
+        title: the fault in a few words, the same for every occurrence.
+        detail: what the reader can do about it.
+        headers: further headers, e.g. ``Retry-After``.
+    """
+    body = {"type": f"urn:onceward:problem:{code}", "title": title, "status": status, "detail": detail}
+    return HttpResponse.of(
+        status,
+        msgspec.json.encode(body | {"code": code}),
+        {"Content-Type": "application/problem+json", "Cache-Control": "no-store", **(headers or {})},
+    )
+
+
+def problem_of(
+    error: type[OncewardError], detail: str, headers: Mapping[str, str] | None = None
+) -> HttpResponse:
+    """Give the reply for a class of errors, with its status, code and title."""
+    return problem(error.http_status, error.code, error.title, detail, headers)

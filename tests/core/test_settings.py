@@ -1,0 +1,252 @@
+"""The settings table: who wins, what is refused and how it is said."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import timedelta
+
+import pytest
+
+from onceward.core.errors import ConfigError
+from onceward.core.setting import Kind, Setting
+from onceward.core.settings import (
+    CONTRADICTIONS,
+    HEARTBEATS_PER_LEASE,
+    SETTINGS,
+    Contradiction,
+    Settings,
+    resolve,
+    settings_markdown,
+)
+
+DURATIONS = [setting for setting in SETTINGS if setting.kind is Kind.DURATION]
+NUMBERS = [setting for setting in SETTINGS if setting.kind in {Kind.COUNT, Kind.SIZE, Kind.DURATION}]
+
+
+def refusal(arguments: dict[str, object], environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        resolve(SETTINGS, arguments, environ or {})
+    return str(caught.value)
+
+
+def test_without_arguments_and_environment_the_defaults_hold() -> None:
+    settings = resolve(SETTINGS, {}, {})
+
+    assert settings == Settings(
+        store=None,
+        namespace="default",
+        concurrency=64,
+        lease_ms=10_000,
+        poll_ms=1_000,
+        linger_ms=200,
+        instance=None,
+        body_bytes_max=5 * 1024 * 1024,
+        value_bytes_max=1024 * 1024,
+        drain_ms=25_000,
+        threads=32,
+        notify=True,
+        pooler=True,
+        host="127.0.0.1",
+        port=8000,
+        log_level="info",
+    )
+
+
+def test_every_setting_of_the_table_is_an_attribute_and_the_other_way_round() -> None:
+    assert [setting.field for setting in SETTINGS] == [field.name for field in fields(Settings)]
+
+
+def test_an_argument_wins_over_the_variable_which_wins_over_the_default() -> None:
+    environ = {"ONCEWARD_CONCURRENCY": "7", "ONCEWARD_THREADS": "9"}
+
+    settings = resolve(SETTINGS, {"concurrency": 3}, environ)
+
+    assert (settings.concurrency, settings.threads, settings.port) == (3, 9, 8000)
+
+
+def test_none_is_not_given() -> None:
+    assert resolve(SETTINGS, {"concurrency": None}, {"ONCEWARD_CONCURRENCY": "7"}).concurrency == 7
+
+
+@pytest.mark.parametrize("given", ["2s", "2000ms", timedelta(seconds=2), 2, 2.0])
+def test_a_duration_is_read_in_each_of_its_forms(given: object) -> None:
+    assert resolve(SETTINGS, {"lease": given}, {}).lease_ms == 2_000
+
+
+@pytest.mark.parametrize(
+    ("given", "size"), [("1KiB", 1024), ("2 MiB", 2 * 1024 * 1024), ("2048", 2048), (2048, 2048)]
+)
+def test_a_size_is_read_in_each_of_its_forms(given: object, size: int) -> None:
+    assert resolve(SETTINGS, {"body_bytes_max": given}, {}).body_bytes_max == size
+
+
+@pytest.mark.parametrize(
+    ("given", "flag"), [("off", False), ("0", False), ("No", False), ("TRUE", True), (True, True)]
+)
+def test_a_flag_is_read_in_each_of_its_forms(given: object, flag: bool) -> None:
+    assert resolve(SETTINGS, {"notify": given}, {}).notify is flag
+
+
+def test_the_whole_table_can_be_given_as_variables() -> None:
+    environ = {
+        "ONCEWARD_STORE": "sqlite:///x.db",
+        "ONCEWARD_NAMESPACE": "staging",
+        "ONCEWARD_CONCURRENCY": "1",
+        "ONCEWARD_LEASE": "4s",
+        "ONCEWARD_POLL": "50ms",
+        "ONCEWARD_LINGER": "0s",
+        "ONCEWARD_INSTANCE": "web-1",
+        "ONCEWARD_BODY_BYTES_MAX": "1MiB",
+        "ONCEWARD_VALUE_BYTES_MAX": "1KiB",
+        "ONCEWARD_DRAIN": "1m",
+        "ONCEWARD_THREADS": "2",
+        "ONCEWARD_NOTIFY": "off",
+        "ONCEWARD_POOLER": "off",
+        "ONCEWARD_HOST": "0.0.0.0",
+        "ONCEWARD_PORT": "0",
+        "ONCEWARD_LOG_LEVEL": "DEBUG",
+        "PATH": "/usr/bin",
+    }
+    assert environ.keys() - {"PATH"} == {setting.env for setting in SETTINGS}
+
+    settings = resolve(SETTINGS, {}, environ)
+
+    assert settings == Settings(
+        "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, "0.0.0.0", 0, "debug"
+    )  # fmt: skip
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+
+def test_an_unknown_variable_is_an_error_with_the_name_that_was_meant() -> None:
+    assert "Did you mean ONCEWARD_CONCURRENCY?" in refusal({}, {"ONCEWARD_CONCURENCY": "3"})
+
+
+def test_an_unknown_argument_is_an_error_with_the_name_that_was_meant() -> None:
+    assert "Did you mean lease?" in refusal({"leese": "3s"})
+
+
+def test_a_name_that_resembles_none_gets_the_list() -> None:
+    assert "There are: " in refusal({}, {"ONCEWARD_XYZZY": "3"})
+
+
+def test_variables_of_the_tests_and_failpoints_are_not_settings_and_not_errors() -> None:
+    environ = {"ONCEWARD_FAILPOINT": "save.after_commit:kill", "ONCEWARD_TEST_TIER": "campaign"}
+
+    assert resolve(SETTINGS, {}, environ) == resolve(SETTINGS, {}, {})
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_an_empty_variable_is_an_error_for_every_setting(setting: Setting) -> None:
+    env = setting.env
+
+    assert f"The variable {env} is empty" in refusal({}, {env: " "})
+
+
+@pytest.mark.parametrize("setting", NUMBERS, ids=lambda setting: setting.name)
+def test_a_value_outside_its_range_is_refused_with_the_range(setting: Setting) -> None:
+    name, maximum = setting.name, setting.maximum
+    too_much = timedelta(milliseconds=maximum + 1) if setting in DURATIONS else maximum + 1
+
+    message = refusal({name: too_much})
+
+    assert f"The setting {name!r} cannot be" in message
+    assert f" to {setting.show(maximum)}." in message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("concurrency", 0),
+        ("concurrency", -1),
+        ("concurrency", True),
+        ("concurrency", 1.5),
+        ("concurrency", "many"),
+        ("concurrency", "9" * 40),
+        ("lease", "10"),
+        ("lease", "soon"),
+        ("lease", -1),
+        ("lease", float("nan")),
+        ("lease", True),
+        ("body_bytes_max", "5MB"),
+        ("body_bytes_max", 10),
+        ("notify", "maybe"),
+        ("notify", 1),
+        ("log_level", "loud"),
+        ("namespace", ""),
+        ("namespace", "a/b"),
+        ("namespace", "a" * 101),
+        ("instance", 3),
+        ("host", "a\nb"),
+        ("host", ""),
+        ("port", 65_536),
+        ("store", 3),
+        ("store", "orders.db"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_with_its_name(name: str, value: object) -> None:
+    message = refusal({name: value})
+
+    assert name in message or name == "store"
+    assert message.count(".") >= 2, "what happened, what it means, what to do"
+
+
+def test_a_refused_store_does_not_show_its_password() -> None:
+    message = refusal({}, {"ONCEWARD_STORE": "mysql://root:hunter2@host/db"})
+
+    assert "mysql://root:***@host/db" in message
+    assert "hunter2" not in message
+
+
+def test_settings_do_not_show_the_store_in_their_repr() -> None:
+    assert "hunter2" not in repr(resolve(SETTINGS, {"store": "postgresql://u:hunter2@h/d"}, {}))
+
+
+# --- B019: values that contradict each other ---------------------------------------------------
+
+
+@pytest.mark.parametrize("pair", CONTRADICTIONS, ids=lambda pair: f"{pair.smaller}-{pair.larger}")
+def test_a_contradicting_pair_is_refused_by_naming_both(pair: Contradiction) -> None:
+    smaller, larger = pair.smaller, pair.larger
+
+    message = refusal({smaller: "50s", larger: "20s"})
+
+    assert f"{smaller} = 50s is more than {larger} = 20s" in message
+
+
+def test_a_value_that_contradicts_a_default_says_that_it_is_the_default() -> None:
+    message = refusal({}, {"ONCEWARD_POLL": "11s"})
+
+    assert "ONCEWARD_POLL = 11s is more than lease (the default) = 10s" in message
+
+
+def test_a_lease_always_spans_more_than_two_heartbeats() -> None:
+    shortest = next(setting for setting in SETTINGS if setting.name == "lease").minimum
+
+    settings = resolve(SETTINGS, {"lease": timedelta(milliseconds=shortest), "poll": "10ms"}, {})
+
+    assert settings.lease_ms > 2 * settings.heartbeat_ms > 0
+    assert HEARTBEATS_PER_LEASE > 2
+
+
+# --- the docs ------------------------------------------------------------------------------------
+
+
+def test_the_docs_have_a_row_for_every_setting_with_its_default() -> None:
+    rows = settings_markdown().splitlines()[2:]
+
+    assert len(rows) == len(SETTINGS)
+    for setting, row in zip(SETTINGS, rows, strict=True):
+        assert f"`{setting.name}` | `{setting.env}`" in row
+        assert row.count(" | ") == 5, "a cell holds a bar of its own"
+    assert "`10s`" in rows[3]
+    assert "`5MiB`" in rows[7]
+
+
+def test_every_default_is_accepted_when_it_is_written_out() -> None:
+    shown = {
+        setting.env: setting.show(setting.default) for setting in SETTINGS if setting.default is not None
+    }
+
+    assert resolve(SETTINGS, {}, shown) == resolve(SETTINGS, {}, {})

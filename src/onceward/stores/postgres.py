@@ -270,6 +270,7 @@ class PostgresStore(PostgresReads):
         def work(session: Session) -> None:
             with session.transaction():
                 session.execute(call)
+            self._tell(session, process_id)
 
         self._control_link.run(work)
 

@@ -48,9 +48,10 @@ order by r.run_id
 select {event} from {t}event e where e.namespace = :namespace and e.source = :source and e.id = :event_id
 
 -- name: events
--- Newest first, by (received_at, source, id); the row comparison is one index range.
+-- Newest first, by (received_at, source, id); the row comparison is one index range. That all were
+-- received after 1970 is what its index wants to hear.
 select {event} from {t}event e
-where e.namespace = :namespace
+where e.namespace = :namespace and e.received_at > 0
   and (cast(:before_at as {int}) is null
        or (e.received_at, e.source, e.id) < (cast(:before_at as {int}), :before_source, :before_id))
   and (cast(:source as text) is null or e.source = :source)

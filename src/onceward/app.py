@@ -215,7 +215,8 @@ class App:
             return
         failpoints.arm_from_environment()
         entropy = SystemEntropy()
-        store = self._store = make_store(self.settings, now_ms=wall_ms, random_bytes=entropy.random_bytes)
+        draws = IdSource(now_ms=wall_ms, random_bytes=entropy.random_bytes)
+        store = self._store = make_store(self.settings, now_ms=wall_ms, draw=draws.draw)
         await asyncio.to_thread(store.open, migrate=True)
         clock = await asyncio.to_thread(StoreClock, store.now_ms)
         id_source = IdSource(now_ms=clock.now_ms, random_bytes=entropy.random_bytes)
@@ -231,6 +232,9 @@ class App:
         )
         worker.steer_child = self._steer_child
         await worker.start()
+        if self.settings.notify:
+            loop = asyncio.get_running_loop()
+            store.listen(lambda: loop.call_soon_threadsafe(worker.hint))
         self._worker, self._pid = worker, os.getpid()
 
     async def close(self, grace: Duration | None = None) -> None:

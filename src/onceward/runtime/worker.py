@@ -99,6 +99,7 @@ class Worker:
         self._reads = reads or _in_thread
         self._heartbeat = Heartbeat(self) if beats else None
         self._names = tuple(sorted(self.workflows))
+        self._ending = 0  # runs in memory whose code is over
         self._reserved = 0  # slots promised to accepts and claims that are on their way
         self._is_claiming = False
         self._has_backlog = True
@@ -209,7 +210,12 @@ class Worker:
         return True
 
     def _free(self) -> int:
-        return self.settings.concurrency - len(self.executions) - self._reserved
+        """Give the free slots; a run whose end is on its way to the store needs none any more."""
+        return self.settings.concurrency - len(self.executions) + self._ending - self._reserved
+
+    def ending(self) -> None:
+        """Hear that a run handed its end over, so that the claim of the next shares its commit."""
+        self._ending += 1
 
     async def accept(self, accept: Accept) -> Accepted:
         """Store an event with its runs and start those that were written as ours.
@@ -397,6 +403,7 @@ class Worker:
     def unloaded(self, execution: Execution) -> None:
         """Hear that a run left memory; its slot is free."""
         run = execution.run
+        self._ending -= execution.is_ending
         if self.executions.get(run.run_id) is execution:
             del self.executions[run.run_id]
         if self._suspect == run.run_id:
@@ -422,7 +429,7 @@ class Worker:
 
     def child_made(self, parent: Execution, accept: Accept, workflow: Workflow[..., Any]) -> None:
         """Hear that a run is about to start a child; look for it when it is durable."""
-        pending = parent.pending_future()
+        pending = parent.operation().future
         pending.add_done_callback(lambda _: self.hint())
 
     def watch_child(self, parent: Execution, child_run_id: str, *, is_reopened: bool) -> None:

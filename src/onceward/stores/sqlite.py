@@ -282,3 +282,6 @@ class SqliteStore(SqliteReads):
             failpoints.hit("steer.before_commit")
         failpoints.hit("steer.after_commit")
         return Accepted(False, False, {run.workflow: run.run_id})
+
+    def listen(self, callback: Callable[[], object]) -> None:
+        """Do nothing: processes that share a file look at `changes` instead."""

@@ -82,6 +82,7 @@ class Execution:
         self._seq = max((row.seq for row in history), default=0)
         self._pending: PendingAdvance | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._is_begun = False
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -94,6 +95,7 @@ class Execution:
 
     async def _main(self) -> None:
         """Run the code to its end, whatever that is, and commit what became of it."""
+        self._is_begun = True
         session_var.set(self)
         error: BaseException | None = None
         value: Any = None
@@ -101,7 +103,7 @@ class Execution:
             deadline_at = None if self.cancel.is_on else self.run.deadline_at
             if deadline_at is not None and deadline_at <= self.worker.now_ms():
                 self.stopping = "deadline"
-            if self.stopping is None:
+            if self.stopping is None and not ending.is_given_up(self.run):
                 value = await self._call_workflow()
         except BaseException as caught:  # noqa: BLE001 - every way to end is told apart below
             error = caught
@@ -130,7 +132,9 @@ class Execution:
         """Unwind the code; nothing of it starts any more. What follows is decided by *why*."""
         if self.stopping is None or why == "lost":
             self.stopping = why
-            if self.root is not None:
+            # A task that is cancelled before its first step never enters its code, so nobody would
+            # hear that the run left memory; `_main` looks at `stopping` by itself.
+            if self.root is not None and self._is_begun:
                 self.root.cancel()
             self.parking.cut()
 
@@ -188,6 +192,10 @@ class Execution:
             self.stop("lost")
         await self.worker.may_start_steps()
         self.check_usable()
+
+    def may_begin(self) -> bool:
+        """Say, in any thread, whether a body may begin right now."""
+        return self.stopping is None and self.worker.has_lease()
 
     def check_usable(self) -> None:
         """Refuse to go on while the run unwinds."""
@@ -248,8 +256,9 @@ class Execution:
         await self.recall.hand_out(record)
         self.check_usable()
         if record.state is StepState.CUT:
-            # The code itself cut this step off; it will do so again.
-            await self.parking.park(None)
+            # The code itself cut this step off and will do so again, by a timer or a race of its
+            # own: so the run stays in memory until then.
+            await self.parking.stay()
         if record.state is StepState.CANCELLED:
             raise errors.RunCancelled("the run is being cancelled")
         return record

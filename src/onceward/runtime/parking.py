@@ -23,14 +23,15 @@ TIMER_S_MAX = 86_400
 class Parking:
     """The parked branches of one run."""
 
-    __slots__ = ("_execution", "_futures", "_linger", "is_backing_off", "wakes")
+    __slots__ = ("_backing_off", "_execution", "_futures", "_linger", "_staying", "wakes")
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._futures: dict[asyncio.Future[Any], Millis | None] = {}
         self._linger: asyncio.TimerHandle | None = None
+        self._staying: set[asyncio.Future[None]] = set()
+        self._backing_off = 0
         self.wakes: list[Millis | None] = []  # when the waits end, as the run leaves
-        self.is_backing_off = False
 
     async def park(self, wake_at: Millis | None, future: asyncio.Future[Any] | None = None) -> Any:
         """Wait without keeping the run in memory: until *wake_at*, or for *future*."""
@@ -66,9 +67,27 @@ class Parking:
     async def back_off(self, wake_at: Millis) -> None:
         """Wait for the next try of a step."""
         if wake_at > self._execution.worker.now_ms():
-            self.is_backing_off = True
-            await self.park(wake_at)
-            self.is_backing_off = False
+            self._backing_off += 1
+            try:
+                await self.park(wake_at)
+            finally:
+                # What unwinds the code has to know that it left in a back-off.
+                self._backing_off -= self._execution.stopping is None
+
+    @property
+    def is_backing_off(self) -> bool:
+        """Say whether a step of the run waits for its next try."""
+        return self._backing_off > 0
+
+    async def stay(self) -> None:
+        """Wait in memory, until the code cuts the wait off."""
+        future: asyncio.Future[None] = self._execution.loop.create_future()
+        self._staying.add(future)
+        try:
+            await future
+        finally:
+            self._staying.discard(future)
+            self._execution.check_usable()
 
     # --- leaving -------------------------------------------------------------------------------
 
@@ -107,7 +126,7 @@ class Parking:
 
     def cut(self) -> None:
         """End every wait: the code unwinds."""
-        for future in list(self._futures):
+        for future in (*self._futures, *self._staying):
             future.cancel()
 
     def close(self) -> None:

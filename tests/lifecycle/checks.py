@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.lifecycle.ledger import Ledger
-
 from onceward.core.ports import Store
 from onceward.core.settings import SETTINGS, resolve
-from onceward.runtime.clock import SystemEntropy, wall_ms
+from onceward.runtime.clock import wall_ms
 from onceward.stores.choose import make_store
+from onceward.testing import check_invariants
+from tests.lifecycle.ledger import Ledger
 
 SLACK_MS = 5.0
 """How far the wall clock of the ledger and the clock of a process may be apart."""
@@ -20,9 +21,8 @@ SLACK_MS = 5.0
 
 def open_store(url: str) -> Store:
     """Open a store to look at, without registering a process."""
-    store = make_store(
-        resolve(SETTINGS, {"store": url}, {}), now_ms=wall_ms, random_bytes=SystemEntropy().random_bytes
-    )
+    settings = resolve(SETTINGS, {"store": url, "notify": False}, {})
+    store = make_store(settings, now_ms=wall_ms, draw=random.random)
     store.open(migrate=False)
     return store
 
@@ -39,9 +39,11 @@ def check(url: str, ledger: Path, *, kills: int, width: int, reopened: int = 0) 
     """
     store = open_store(url)
     try:
+        violations = check_invariants(store)
         tables = store.dump("run", "step", "queue")
     finally:
         store.close()
+    assert not violations
     stuck = [run for run in tables["run"] if run["state"] not in ("completed", "failed", "cancelled")]
     assert not stuck, f"runs that did not end: {stuck}"
     assert not tables["queue"], f"left in the queue: {tables['queue']}"

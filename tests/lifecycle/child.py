@@ -20,21 +20,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import onceward.core.failpoints as failpoints
 import tests.lifecycle.scenarios as scenarios
 from tests.lifecycle.shop import Shop
 
-import onceward.core.failpoints as failpoints
-import onceward.stores.sqlite
-import onceward.web.intake
-
-with contextlib.suppress(ImportError):
-    import onceward.stores.postgres
-
-LOOK_S = 0.002
+LOOK_S = 0.01
 
 
 def main() -> None:
     """Read orders, one JSON object a line; answer each with one line."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     gc.collect()
     gc.freeze()
     for line in sys.stdin:
@@ -67,7 +62,7 @@ def _wait(order: dict[str, Any]) -> int | str:
             return "stopped" if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
         if time.monotonic() > deadline:
             return "alive"
-        time.sleep(LOOK_S)
+        signal.sigtimedwait({signal.SIGCHLD}, LOOK_S)
 
 
 def _become(order: dict[str, Any]) -> None:
@@ -77,6 +72,7 @@ def _become(order: dict[str, Any]) -> None:
     os.dup2(nothing, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     os.environ.update(order["env"])
     logging.basicConfig(
         level=logging.INFO,
@@ -112,7 +108,7 @@ async def _play(order: dict[str, Any]) -> int:
         await scenarios.SCENARIOS[order["scenario"]].play(shop)
     await shop.app.close(order["grace"])
     if order["passes"]:
-        Path(order["passes"]).write_text(json.dumps(passes))
+        await asyncio.to_thread(Path(order["passes"]).write_text, json.dumps(passes))
     return 0
 
 

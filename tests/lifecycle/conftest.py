@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.lifecycle.procs import ForkServer, Nursery
 
 SETTINGS = {"lease": "2s", "poll": "50ms", "linger": "50ms"}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.lifecycle.scenarios import SCENARIOS
-
 from onceward.core.failpoints import REGISTRY
+from tests.lifecycle.scenarios import SCENARIOS
 
 
 def _both(kind: str) -> tuple[str, str]:
@@ -52,9 +51,7 @@ REACHED: dict[str, frozenset[str]] = {
 }
 """By story. Failpoints of takeovers, drains and migrations have tests of their own."""
 
-ELSEWHERE = frozenset(
-    {*_both("takeover"), *_both("release"), "migrate.statement", "migrate.before_commit"}
-)
+ELSEWHERE = frozenset({*_both("takeover"), *_both("release"), "migrate.statement", "migrate.before_commit"})
 
 assert SCENARIOS.keys() == REACHED.keys()
 assert frozenset(REGISTRY) == ELSEWHERE.union(*REACHED.values())
@@ -86,3 +83,7 @@ def cases(action: str, passes: range, *, only: frozenset[str] | None = None) -> 
         for failpoint in sorted(reached if only is None else reached & only)
         for nth in passes
     ]
+
+
+COMMITS = frozenset(name for name in REGISTRY if name.endswith("_commit") and "migrate" not in name)
+"""Where a reply can be lost."""

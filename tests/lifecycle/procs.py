@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 30.0
@@ -149,7 +149,7 @@ class Nursery:
         """Give all logs, for the text of a failure."""
         return "\n".join(f"--- {child.log.name}\n{child.text()}" for child in self.children)
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> Self:
         """Give itself."""
         return self
 

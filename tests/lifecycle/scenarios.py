@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tests.helpers import eventually_async
-from tests.lifecycle.shop import Shop
-
 from onceward import RunHandle, RunState, StateConflict
 from onceward.core.states import TERMINAL
+from onceward.runtime.clock import wall_ms
 from onceward.web.receiver import Receiver
+from tests.helpers import eventually_async
+from tests.lifecycle.shop import Shop
 
 T = TypeVar("T")
 
@@ -129,8 +129,12 @@ async def _queued_cancel(shop: Shop) -> None:
 
 async def _retried(shop: Shop) -> None:
     run = await start(shop, "failing", N)
-    if await ended(run) is RunState.FAILED:
-        await persist(run.retry)
+
+    async def retry_once() -> None:
+        if await ended(run) is RunState.FAILED:
+            await run.retry()
+
+    await persist(retry_once)
     await completed(run, N)
     assert shop.ledger.starts("declined") <= 2, "a caught failure ran again at a retry"
 
@@ -138,8 +142,13 @@ async def _retried(shop: Shop) -> None:
 async def _restarted(shop: Shop) -> None:
     run = await start(shop, "steps", N)
     await ended(run)
-    if (await persist(run.row)).generation == 1:
-        await persist(run.restart)
+
+    async def restart_once() -> None:
+        # An error may come after the restart is stored, so a client looks before it asks again.
+        if (await run.row()).generation == 1:
+            await run.restart()
+
+    await persist(restart_once)
     await completed(run, [7, 8, 9])
     assert (await run.row()).generation == 2
     assert [len(await run.steps(generation)) for generation in (1, 2)] == [3, 3]
@@ -163,7 +172,9 @@ async def _late(shop: Shop) -> None:
 
 async def _delivered(shop: Shop) -> None:
     """The same delivery until it is answered 2xx, and once more: one run."""
-    body = json.dumps({"id": "evt_1", "type": "charge.succeeded", "data": {"object": {"id": "ch_1"}}}).encode()
+    body = json.dumps(
+        {"id": "evt_1", "type": "charge.succeeded", "data": {"object": {"id": "ch_1"}}}
+    ).encode()
     replies = []
 
     async def is_accepted() -> bool:
@@ -172,16 +183,13 @@ async def _delivered(shop: Shop) -> None:
 
     await eventually_async(is_accepted, WITHIN_S, what="a 2xx")
     await eventually_async(is_accepted, WITHIN_S, what="another 2xx")
-    runs = {json.dumps(reply["runs"] if "runs" in reply else reply) for _, reply in replies[-1:]}
-    assert len(runs) == 1
     (row,) = await shop.app.runs(workflow="paid")
     await completed(shop.app.run(row.run_id), "evt_1")
 
 
 async def deliver(receiver: Receiver, shop: Shop, body: bytes) -> tuple[int, Any]:
     """POST a signed delivery to the receiver, below HTTP, and give status and reply."""
-    now_ms = await asyncio.to_thread(lambda: __import__("time").time_ns() // 1_000_000)
-    headers = shop.stripe.sign(body, now_ms)
+    headers = shop.stripe.sign(body, wall_ms())
     scope = {
         "type": "http",
         "method": "POST",
@@ -212,7 +220,7 @@ SCENARIOS = {
         simple("steps", [7, 8, 9]),
         simple("plain", [7, 8, 9]),
         simple("parallel", [70, 80, 90], width=3),
-        simple("race", "quick", width=2),
+        simple("race", width=2),
         simple("sleeper", 8),
         simple("retrier", 7),
         simple("parent", 15),

@@ -11,10 +11,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.lifecycle.ledger import Ledger
-
 from onceward import App, Context, Event, Permanent, Retry, SyncContext
 from onceward.sources import Stripe
+from tests.lifecycle.ledger import Ledger
 
 SECRET = "whsec_" + "shop" * 8
 BODY_S = 0.004

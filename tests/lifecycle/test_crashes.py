@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.lifecycle.checks import check
-from tests.lifecycle.crash_cases import Case, cases
+from tests.lifecycle.crash_cases import COMMITS, Case, cases
 from tests.lifecycle.procs import Nursery
 from tests.lifecycle.scenarios import SCENARIOS
 
@@ -38,7 +39,7 @@ def test_a_failure_at_every_failpoint(nursery: Nursery, case: Case) -> None:
     check(nursery.store, nursery.ledger, kills=1, width=scenario.width, reopened=scenario.reopened)
 
 
-@pytest.mark.parametrize("case", cases("drop-reply", range(1, 2)), ids=str)
+@pytest.mark.parametrize("case", cases("drop-reply", range(1, 2), only=COMMITS), ids=str)
 def test_a_lost_reply_at_every_commit(nursery: Nursery, case: Case) -> None:
     scenario = SCENARIOS[case.scenario]
 

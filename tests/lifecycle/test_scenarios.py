@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from tests.lifecycle.procs import Nursery
 from tests.lifecycle.scenarios import SCENARIOS
 

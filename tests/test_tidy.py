@@ -36,6 +36,7 @@ LAYERS = {
     "adapters": 6,
     "testing": 6,
     "cli": 7,  # above testing: the demo starts a PostgreSQL of its own
+    "__main__": 8,  # python -m onceward
 }
 # Modules beside app.py that are parts of it.
 PARTS_OF_APP = {"desk", "handles", "sync"}

@@ -25,7 +25,7 @@ from onceward.authoring.workflow import Policies, Workflow, checked_name, trigge
 from onceward.core import errors, json_plain
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
-from onceward.core.model import EventRow, RunRow
+from onceward.core.model import EventRow, ProcessRow, RunRow
 from onceward.core.ports import Accept, EventFilter, RunFilter, Store
 from onceward.core.retry import Retry
 from onceward.core.settings import SETTINGS, Settings, resolve
@@ -67,7 +67,8 @@ class App:
     """
 
     def __init__(self, store: str | None = None, **settings: Any) -> None:
-        self.settings: Settings = resolve(SETTINGS, {"store": store, **settings}, os.environ)
+        self._arguments: dict[str, Any] = {"store": store, **settings}
+        self.settings: Settings = resolve(SETTINGS, self._arguments, os.environ)
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._sources: dict[str, Source] = {}
         self._worker: Worker | None = None
@@ -76,6 +77,24 @@ class App:
         self._sync: SyncApp | None = None
         self._pid = 0
         self._desk = Desk(self._workflows, lambda: self.worker)
+
+    def configure(self, **settings: Any) -> None:
+        """Change settings before the app is opened, as the command line does; these win.
+
+        Args:
+            settings: by name, as for `App`; None leaves one as it is.
+
+        Raises:
+            ConfigError: the app is open, or as for `App`.
+        """
+        if self._worker is not None:
+            raise errors.ConfigError(
+                f"The settings {', '.join(settings)} were changed after the app was opened.",
+                means="Its parts have read them already.",
+                todo="Change them before open(), or pass them to App(…).",
+            )
+        self._arguments |= {name: value for name, value in settings.items() if value is not None}
+        self.settings = resolve(SETTINGS, self._arguments, os.environ)
 
     # --- registering -------------------------------------------------------------------------
 
@@ -214,7 +233,7 @@ class App:
         failpoints.arm_from_environment()
         entropy = SystemEntropy()
         draws = IdSource(now_ms=wall_ms, random_bytes=entropy.random_bytes)
-        store = self._store = make_store(self.settings, now_ms=wall_ms, draw=draws.draw)
+        store = self._store = self._make_store(draws)
         await asyncio.to_thread(store.open, migrate=True)
         clock = await asyncio.to_thread(StoreClock, store.now_ms)
         id_source = IdSource(now_ms=clock.now_ms, random_bytes=entropy.random_bytes)
@@ -234,6 +253,10 @@ class App:
             loop = asyncio.get_running_loop()
             store.listen(lambda: loop.call_soon_threadsafe(worker.hint))
         self._worker, self._pid = worker, os.getpid()
+
+    def _make_store(self, draws: IdSource) -> Store:
+        """Give the store that the settings name; a subclass may wrap it, to count or to disturb."""
+        return make_store(self.settings, now_ms=wall_ms, draw=draws.draw)
 
     async def close(self, grace: Duration | None = None) -> None:
         """Stop: finish running steps within *grace*, give the rest back, close the store.
@@ -509,6 +532,14 @@ class App:
             source=source, type=type, subject=subject, before=before, limit=_checked_limit(limit)
         )
         return await self._ask("events", where)  # type: ignore[no-any-return]
+
+    async def describe(self) -> Mapping[str, str]:
+        """Give what the store says of itself: address, durability, version; secrets masked."""
+        return await self._ask("describe")  # type: ignore[no-any-return]
+
+    async def processes(self) -> list[ProcessRow]:
+        """List the processes that are registered in the store, this one included."""
+        return await self._ask("processes")  # type: ignore[no-any-return]
 
     async def _ask(self, read: str, *args: Any) -> Any:
         return await self._desk.ask(read, *args)

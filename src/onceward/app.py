@@ -415,8 +415,8 @@ class App:
         accepted = await worker.accept(Accept(event, worker.runs_for(source, type, now)))
         if accepted.is_clash:
             raise _clash(source, event.id)
-        runs = [self.run(run_id) for run_id in accepted.runs.values()]
-        return Emitted(source, event.id, accepted.is_duplicate, runs)
+        handles = [self.run(run_id) for run_id in accepted.runs.values()]
+        return Emitted(source, event.id, accepted.is_duplicate, handles)
 
     @overload
     async def start(

@@ -98,9 +98,9 @@ class Execution:
         error: BaseException | None = None
         value: Any = None
         try:
-            if self.run.deadline_at is not None and self.run.deadline_at <= self.worker.now_ms():
-                if not self.cancel.is_on:
-                    self.stopping = "deadline"
+            deadline_at = None if self.cancel.is_on else self.run.deadline_at
+            if deadline_at is not None and deadline_at <= self.worker.now_ms():
+                self.stopping = "deadline"
             if self.stopping is None:
                 value = await self._call_workflow()
         except BaseException as caught:  # noqa: BLE001 - every way to end is told apart below
@@ -183,9 +183,9 @@ class Execution:
     async def durable(self) -> None:
         """Return when everything that the run saved is durable and the lease stands."""
         pending = self._pending
-        if pending is not None and (not pending.future.done() or not pending.future.result()):
-            if not await pending.future:
-                self.stop("lost")
+        is_held = pending is None or (pending.future.done() and pending.future.result())
+        if pending is not None and not is_held and not await pending.future:
+            self.stop("lost")
         await self.worker.may_start_steps()
         self.check_usable()
 

@@ -113,7 +113,7 @@ async def start(
         state = StepState.OPEN if is_called else StepState.DONE
         record = execution.row(key, kind, state, execution.worker.now_ms(), child_run_id=child_run_id)
         execution.save(record, [accept])
-        execution.worker.child_made(execution, accept, workflow)
+        execution.worker.child_made(execution)
     if record.child_run_id is None:
         execution.mismatch(key, "its record names no run")
     if not is_called:

@@ -89,8 +89,8 @@ class PostgresStore(PostgresReads):
 
     def _make_links(self) -> None:
         database = self._database
-        self._write_link, self._read_link = Link(database), Link(database)
-        self._pulse_link, self._control_link = Link(database), Link(database)
+        self._write_link, self._pulse_link = Link(database, is_hot=True), Link(database, is_hot=True)
+        self._read_link, self._control_link = Link(database), Link(database)
         self._writer = BatchWriter(
             self._write_link,
             self._statements,

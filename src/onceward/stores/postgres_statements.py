@@ -18,6 +18,9 @@ from onceward.stores.statements import load, postgres_macros
 
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
+_PLANNED_ANEW = frozenset({"winners"})
+"""Statements whose plan hangs on statistics, however they are written, and is made for each call."""
+
 Parameter = bytes | None
 """A value as the wire takes it; None is null."""
 
@@ -32,6 +35,7 @@ class Statement:
     key: bytes  # its name on connections where it is prepared
     sql: bytes
     parameters: tuple[str, ...]
+    is_preparable: bool  # its plan stays right whatever becomes of the tables
 
     def bind(self, values: Mapping[str, Parameter]) -> Call:
         """Give the statement with the values that it names; others are not looked at."""
@@ -52,7 +56,7 @@ def statement(name: str, sql: str) -> Statement:
         return f"${names.index(name) + 1}"
 
     text = _PARAMETER.sub(position, sql)
-    return Statement(f"onceward_{name}".encode(), text.encode(), tuple(names))
+    return Statement(f"onceward_{name}".encode(), text.encode(), tuple(names), name not in _PLANNED_ANEW)
 
 
 def load_statements(file: str, schema: str, *, skip_locked: bool) -> dict[str, Statement]:

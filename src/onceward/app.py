@@ -92,8 +92,9 @@ class App:
                 means="Its parts have read them already.",
                 todo="Change them before open(), or pass them to App(…).",
             )
-        self._arguments |= {name: value for name, value in settings.items() if value is not None}
-        self.settings = resolve(SETTINGS, self._arguments, os.environ)
+        given = {name: value for name, value in settings.items() if value is not None}
+        self.settings = resolve(SETTINGS, self._arguments | given, os.environ)
+        self._arguments |= given
 
     # --- registering -------------------------------------------------------------------------
 

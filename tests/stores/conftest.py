@@ -1,9 +1,7 @@
-"""The stores that the suite runs over, each behind one factory."""
+"""An empty database of each kind for every check of the suite."""
 
 from __future__ import annotations
 
-import sqlite3
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,84 +9,8 @@ import pytest
 
 pytest.register_assert_rewrite("onceward.testing.store_checks", "onceward.testing.store_scene")
 
-from onceward.core.model import Millis  # noqa: E402 - rewritten first
-from onceward.core.ports import Store  # noqa: E402
-from onceward.stores.sqlite import SqliteStore  # noqa: E402
-from onceward.stores.statements import SQLITE_MACROS, render  # noqa: E402
-from onceward.testing.store_scene import START  # noqa: E402
-from onceward.testing.store_suite import StoreFactory  # noqa: E402
-
-BUSY_SECONDS = 10
-
-
-class Factory:
-    """What the factories share: the clock and the stores to close in the end."""
-
-    def __init__(self) -> None:
-        self.now: Millis = START
-        self.made: list[Store] = []
-
-    def make(self, namespace: str = "default") -> Store:
-        store = self.new_store(namespace)
-        self.made.append(store)
-        return store
-
-    def open(self, namespace: str = "default") -> Store:
-        store = self.make(namespace)
-        store.open(migrate=True)
-        return store
-
-    def close(self) -> None:
-        for store in self.made:
-            store.close()
-
-    def new_store(self, namespace: str) -> Store:
-        raise NotImplementedError
-
-    def execute(self, statement: str) -> None:
-        raise NotImplementedError
-
-
-class SqliteFile(Factory):
-    """Several stores on one file: every store has connections of its own."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-
-    def new_store(self, namespace: str) -> Store:
-        return SqliteStore(str(self.path), namespace=namespace, now_ms=lambda: self.now)
-
-    def execute(self, statement: str) -> None:
-        connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS)
-        with connection:
-            connection.execute(render(statement, SQLITE_MACROS))
-        connection.close()
-
-
-class SqliteMemory(Factory):
-    """Several stores on one connection, as the simulation has it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        self.lock = threading.RLock()
-
-    def new_store(self, namespace: str) -> Store:
-        return SqliteStore(
-            ":memory:",
-            namespace=namespace,
-            now_ms=lambda: self.now,
-            connection=self.connection,
-            lock=self.lock,
-        )
-
-    def execute(self, statement: str) -> None:
-        self.connection.execute(render(statement, SQLITE_MACROS))
-
-    def close(self) -> None:
-        super().close()
-        self.connection.close()
+from onceward.testing.store_suite import StoreFactory  # noqa: E402 - rewritten first
+from tests.stores.factories import SqliteFile, SqliteMemory  # noqa: E402
 
 
 @pytest.fixture(params=["sqlite-file", "sqlite-memory"])

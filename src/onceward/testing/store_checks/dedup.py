@@ -148,7 +148,6 @@ def an_accept_of_all_columns_comes_back_equal(stores: StoreFactory) -> None:
         deadline_at=START + 9,
         parent_run_id=parent.run_id,
         parent_generation=1,
-        is_called=True,
         depth=1,
         input='{"edited": true}',
     )
@@ -165,7 +164,6 @@ def an_accept_of_all_columns_comes_back_equal(stores: StoreFactory) -> None:
         "deadline_at",
         "parent_run_id",
         "parent_generation",
-        "is_called",
         "depth",
         "input",
         "created_at",

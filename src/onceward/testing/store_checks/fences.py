@@ -45,7 +45,7 @@ def every_claim_raises_the_fence(stores: StoreFactory) -> None:
 def an_old_fence_writes_nothing(stores: StoreFactory) -> None:
     """Neither steps nor emits, moves, logs or wake-ups of a holder that lost its run are written."""
     process = Process(stores)
-    parent = process.wait(process.start("evt_0"))
+    asleep = process.move(process.start("evt_0"), RunState.SLEEPING, due_at=stores.now + 99)
     stale = process.start("evt_1")
     process.move(stale, RunState.SLEEPING, due_at=stores.now)
     (fresh,) = process.claim(workflows=["fulfil"])
@@ -55,7 +55,7 @@ def an_old_fence_writes_nothing(stores: StoreFactory) -> None:
         RunState.COMPLETED,
         now=stores.now,
         log=attempt_log(stale, "failed", now=stores.now),
-        wakes_run_id=parent.run_id,
+        wakes_run_id=asleep.run_id,
     )
 
     held = process.save(stale, step(), accepts=[_emit(stale)], becomes=becomes)

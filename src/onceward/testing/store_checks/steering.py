@@ -10,6 +10,7 @@ from onceward.core.states import RunState
 from onceward.testing.store_scene import (
     Process,
     StoreFactory,
+    attempt_log,
     audit,
     move,
     queue_of,
@@ -197,7 +198,9 @@ def a_held_run_goes_on_when_it_is_answered(stores: StoreFactory) -> None:
 def a_back_off_is_brought_forward(stores: StoreFactory) -> None:
     """The next attempt comes now, and a second operator who saw the same finds it changed."""
     process = Process(stores)
-    run = process.move(process.start("evt_1"), RunState.BACKOFF, due_at=stores.now + 60_000, attempt=2)
+    run = process.start("evt_1")
+    log = attempt_log(run, "failed", now=stores.now)
+    run = process.move(run, RunState.BACKOFF, due_at=stores.now + 60_000, attempt=2, log=log)
     action = steer(run, "retry", move(run, RunState.BACKOFF, now=stores.now, due_at=stores.now))
 
     assert process.store.steer(action)

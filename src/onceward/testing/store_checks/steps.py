@@ -34,7 +34,7 @@ def a_checkpoint_comes_back_with_every_column(stores: StoreFactory) -> None:
         output='{"a": 1}',
         error='{"type": "Declined"}',
         wake_at=stores.now + 2,
-        child_run_id="run_x",
+        child_run_id=process.queue("evt_2").run_id,
         origin="run_y/1",
         inputs_hash="abc",
     )

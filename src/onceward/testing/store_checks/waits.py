@@ -9,6 +9,7 @@ from onceward.testing.store_scene import (
     WORKFLOWS,
     Process,
     StoreFactory,
+    attempt_log,
     move,
     queue_of,
     step,
@@ -60,8 +61,9 @@ def a_move_writes_every_column_it_names(stores: StoreFactory) -> None:
         run,
         RunState.HELD,
         now=stores.now,
-        attempt=3,
+        attempt=2,
         failures=2,
+        log=attempt_log(run, "failed", now=stores.now),
         crashes=1,
         deadline_at=stores.now + 50,
         error='{"type": "Declined"}',
@@ -146,6 +148,8 @@ def a_claim_uses_the_wake_up_up(stores: StoreFactory) -> None:
     process.claim(workflows=["invoice"])
     assert _ends(process, process.read(first.run_id), parent)
     (parent,) = process.claim()
+    done = step("pack", kind="call", seq=3, child_run_id=first.run_id, output='"packed"')
+    assert process.save(parent, done)
     assert {parent.run_id: False, second.run_id: False} == process.store.owned("p1")
 
     process.wait(parent)

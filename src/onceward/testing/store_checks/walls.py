@@ -64,7 +64,7 @@ def no_write_reaches_another_namespace(stores: StoreFactory) -> None:
     """Claims, saves, wakes, steers, takeovers and farewells stop at the wall."""
     ours, theirs = Process(stores, "p1"), Process(stores, "p1", namespace="other")
     queued, running = ours.queue("evt_1"), ours.start("evt_2")
-    waiting = ours.wait(ours.start("evt_3"))
+    asleep = ours.move(ours.start("evt_3"), RunState.SLEEPING, due_at=stores.now + 10 * LEASE_MS)
     before = rows(ours.store)
     their_run = theirs.start("evt_1")
     stores.now += LEASE_MS + 1
@@ -72,7 +72,7 @@ def no_write_reaches_another_namespace(stores: StoreFactory) -> None:
 
     assert theirs.claim() == []
     assert not theirs.save(running, step(), becomes=move(running, RunState.COMPLETED, now=stores.now))
-    theirs.move(their_run, RunState.COMPLETED, wakes_run_id=waiting.run_id)
+    theirs.move(their_run, RunState.COMPLETED, wakes_run_id=asleep.run_id)
     assert not theirs.store.steer(steer(queued, "cancel", move(queued, RunState.CANCELLED, now=stores.now)))
     taken = theirs.store.take_over(stores.now, crash_limit=4, skip="nobody")
     theirs.store.leave("p1", stores.now)

@@ -209,10 +209,42 @@ def test_a_long_message_keeps_its_beginning_and_its_end() -> None:
     assert "9,999,508 characters are not shown" in message
 
 
-def test_a_long_message_leaves_room_for_the_frames() -> None:
-    text = describe_error(raised(ValueError("x" * 10_000_000)))["traceback"]
+def test_a_long_message_leaves_room_for_the_last_frames() -> None:
+    # By two functions in turn: of one, Python would fold the repeated frames.
+    def deeper(levels: int) -> None:
+        if levels:
+            and_deeper(levels - 1)
+        raise ValueError("x" * 10_000_000)
 
-    assert "in raised" in text
+    def and_deeper(levels: int) -> None:
+        deeper(levels)
+
+    with pytest.raises(ValueError, match="xx") as failed:
+        deeper(30)
+    line = failed.traceback[-1].lineno + 1
+
+    assert f"line {line}, in deeper" in describe_error(failed.value)["traceback"]
+
+
+def test_causes_in_a_circle_are_shown_once() -> None:
+    text = describe_error(cyclic())["traceback"]
+
+    assert text.count("ValueError: one") == 1
+    assert text.count("KeyError: 'two'") == 1
+
+
+def test_of_a_long_chain_the_nearest_causes_are_shown() -> None:
+    text = describe_error(long_chain(), limit_chars=1_000_000)["traceback"]
+
+    assert text.count("ValueError: outer") == 21
+
+
+def test_of_deep_groups_the_outer_ones_are_shown() -> None:
+    text = describe_error(deep_group(), limit_chars=1_000_000)["traceback"]
+
+    assert "level 499" in text
+    assert "level 494" in text
+    assert "level 493" not in text
 
 
 def test_the_members_of_a_group_are_shown_with_their_tracebacks() -> None:

@@ -186,11 +186,16 @@ def test_no_two_threads_draw_the_same() -> None:
     def draw(into: list[str]) -> None:
         into.extend(ids.run_id() for _ in range(5_000))
 
-    threads = [threading.Thread(target=draw, args=(into,)) for into in drawn]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that threads change places inside of a draw
+    try:
+        threads = [threading.Thread(target=draw, args=(into,)) for into in drawn]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(interval)
 
     together = [text for into in drawn for text in into]
     assert len(set(together)) == 20_000

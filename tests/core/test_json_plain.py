@@ -221,6 +221,7 @@ def test_a_coroutine_is_refused_with_the_advice_to_await_it() -> None:
 def test_a_float_that_json_does_not_have_is_refused(value: float) -> None:
     assert f"$ is {value}, which JSON does not have" in refusal(value)
     assert f"$.a[0] is {value}, which JSON does not have" in refusal({"a": [value]})
+    assert f"$[0].a is {value}, which JSON does not have" in refusal([{"a": value}])
 
 
 @pytest.mark.parametrize("key", [1, 1.5, None, True, (1,), Size.SMALL, b"a"], ids=repr)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onceward.core.duration import DURATION_MS_MAX
 from onceward.core.errors import (
     ConfigError,
     NotStorable,
@@ -82,10 +83,12 @@ def test_a_draw_of_one_half_gives_half_of_the_longest_delay() -> None:
     assert next_delay(Retry(base="1s"), 3, 0.5) == 2_000
 
 
-def test_a_draw_just_below_one_never_exceeds_the_longest_cap() -> None:
-    policy = Retry(TRIES_MAX, base="36525d", cap="36525d")
+@given(st.integers(0, DURATION_MS_MAX))
+@settings(deadline=None)
+def test_the_largest_draw_gives_the_longest_delay_and_not_a_millisecond_more(cap_ms: int) -> None:
+    policy = Retry(base=f"{cap_ms}ms", cap=f"{cap_ms}ms")
 
-    assert next_delay(policy, 1, math.nextafter(1.0, 0.0)) == policy.cap_ms
+    assert next_delay(policy, 1, math.nextafter(1.0, 0.0)) == cap_ms
 
 
 def test_the_millionth_attempt_neither_overflows_nor_passes_the_cap() -> None:
@@ -330,7 +333,7 @@ def test_retry_later_as_a_cause_is_heard() -> None:
     assert decided(raised(ValueError(), RetryLater("90s"))).delay_ms == 90_000
 
 
-@pytest.mark.parametrize("delay", [-1, math.nan, math.inf, 1e308, None, "P-1D", object()], ids=named)
+@pytest.mark.parametrize("delay", [-1, math.nan, math.inf, 1e308, None, "P-1D", [1]], ids=named)
 def test_a_delay_that_cannot_be_read_does_not_cost_the_try(delay: object) -> None:
     decision = decided(RetryLater(delay), draw=0.5)
 
@@ -385,7 +388,7 @@ def message(**headers: str) -> Message:
         raised(ValueError("wrapped"), HttpError(response=Answer({"Retry-After": "30"}))),
         ExceptionGroup("one", [HttpError(headers={"Retry-After": "30"})]),
     ],
-    ids=lambda error: f"{type(error).__name__}-{named(vars(error))}",
+    ids=range(10),
 )
 def test_retry_after_is_found_where_clients_put_it(error: BaseException) -> None:
     assert decided(error).delay_ms == 30_000
@@ -441,7 +444,7 @@ def test_a_date_counts_from_the_time_that_is_given() -> None:
         HttpError(response=Answer(None)),
         RaisesOnAccess(),
     ],
-    ids=lambda error: f"{type(error).__name__}-{named(vars(error))[:60]}",
+    ids=range(13),
 )
 def test_a_retry_after_that_cannot_be_read_leaves_the_policys_delay(error: BaseException) -> None:
     assert decided(error, draw=0.5, now_ms=0) == Decision(500, "try 2 of 5 in 500ms")

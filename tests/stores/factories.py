@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import threading
+import time
 from pathlib import Path
+from typing import Any
+
+import psycopg
 
 from onceward.core.model import Millis
 from onceward.core.ports import Store
+from onceward.stores.postgres import PostgresStore
 from onceward.stores.sqlite import SqliteStore
-from onceward.stores.statements import SQLITE_MACROS, render
+from onceward.stores.statements import SQLITE_MACROS, postgres_macros, render
+from onceward.testing.servers import unique_name
 from onceward.testing.store_scene import START
 
 BUSY_SECONDS = 10
@@ -83,3 +90,33 @@ class SqliteMemory(Factory):
     def close(self) -> None:
         super().close()
         self.connection.close()
+
+
+class Postgres(Factory):
+    """Several stores in one schema of a database, each with connections of its own."""
+
+    def __init__(self, dsn: str, **options: Any) -> None:
+        super().__init__()
+        self.dsn = dsn
+        self.schema = unique_name()
+        self.options = options
+
+    def new_store(self, namespace: str) -> PostgresStore:
+        return PostgresStore(
+            self.dsn,
+            namespace=namespace,
+            schema=self.schema,
+            monotonic_ms=lambda: time.monotonic() * 1000,
+            draw=random.random,
+            sleep=time.sleep,
+            **self.options,
+        )
+
+    def execute(self, statement: str) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(render(statement, postgres_macros(self.schema)).encode())
+
+    def close(self) -> None:
+        super().close()
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(f'drop schema if exists "{self.schema}" cascade'.encode())

@@ -200,6 +200,14 @@ class ValueTooLarge(NotStorable):
     title = "The value is too large"
 
 
+class PathMissing(OncewardError):
+    """An expression over an event names a place that this event does not have."""
+
+    code = "path_missing"
+    http_status = 422
+    title = "The event has no such place"
+
+
 # --- authoring ---------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ the command line and frameworks without an event loop share one implementation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -331,6 +331,10 @@ class Store(Protocol):
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""
+        ...
+
+    def listen(self, callback: Callable[[], object]) -> object:
+        """Call *callback*, from any thread, when another process made something due, if it can tell."""
         ...
 
     def changes(self) -> Any:

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
-from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
@@ -140,8 +139,7 @@ def next_delay(policy: Retry, attempt: int, draw: float) -> Millis | None:
         longest = int(min(policy.base_ms * float(policy.factor) ** (attempt - 1), policy.cap_ms))
     except OverflowError:  # 2.0 ** 1024 and beyond
         longest = policy.cap_ms if policy.base_ms else 0
-    # The product of a draw just below 1 can round up to longest + 1.
-    return min(int(draw * (longest + 1)), longest)
+    return int(draw * (longest + 1))
 
 
 def decide(
@@ -301,6 +299,9 @@ def _text(value: object) -> str:
 
 
 def _http_date_ms(text: str) -> Millis:
+    # Here and not above: it imports sockets and much else, and few errors carry a date.
+    from email.utils import parsedate_to_datetime
+
     when = parsedate_to_datetime(text)
     return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000)
 

@@ -102,9 +102,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "pooler",
         Kind.FLAG,
-        True,
-        "Use nothing that a pooler in transaction mode breaks. Off is faster, and right only with direct "
-        "connections. PostgreSQL only.",
+        None,
+        "Whether a pooler in transaction mode is in between. By default Onceward finds out, and uses prepared "
+        "statements only on direct connections. PostgreSQL only.",
     ),
     Setting("host", Kind.TEXT, "127.0.0.1", "The address that `onceward serve` listens on."),
     Setting(
@@ -136,7 +136,7 @@ class Settings:
     drain_ms: int
     threads: int
     notify: bool
-    pooler: bool
+    pooler: bool | None
     host: str
     port: int
     log_level: str

@@ -122,10 +122,11 @@ def decide(
             )
         if answer == "retry":
             _go_on(move, run, now)
-            move.log = _log(run, now, "held")
         else:
             move.state, move.ended_at, move.problem_at = RunState.FAILED, now, now
             move.error = detail or '{"type":"Held","message":"an operator gave up on the held run"}'
+        # Either way the attempt is over; without its record the next one would leave a gap.
+        move.log = _log(run, now, "held")
         text = f"answered: {answer}"
     if move.state in TERMINAL and run.state not in TERMINAL and run.is_called:
         move.wakes_run_id = run.parent_run_id

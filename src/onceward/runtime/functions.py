@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import typing
 import weakref
@@ -39,10 +40,8 @@ def facts_of(function: Callable[..., Any]) -> FunctionFacts:
         return _facts[anchor]
     except (KeyError, TypeError):
         found = _look(function)
-    try:
+    with contextlib.suppress(TypeError):  # a callable that cannot be referred to weakly
         _facts[anchor] = found
-    except TypeError:  # a callable that cannot be referred to weakly
-        pass
     return found
 
 

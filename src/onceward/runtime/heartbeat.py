@@ -53,17 +53,17 @@ class Heartbeat:
         try:
             self._renew()
         except errors.LeaseLost:
-            self._on_loop(self._worker._evicted)  # noqa: SLF001 - the worker's own thread
+            self._on_loop(self._worker.evicted)
         except errors.OncewardError as error:
             _log.warning("the lease could not be renewed, trying again: %s", error)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, the next renewal must be tried
             _log.exception("the lease could not be renewed, trying again")
 
     def _renew(self) -> None:
         worker = self._worker
         if failpoints.is_armed():
             failpoints.hit("heartbeat.before_renew")
-        worker._refresh_clock()  # noqa: SLF001
+        worker.refresh_clock()
         lease_until = worker.now_ms() + worker.settings.lease_ms
         worker.store.heartbeat(worker.committer.process_id, worker.committer.epoch, lease_until)
         self._on_loop(worker.renewed, lease_until)

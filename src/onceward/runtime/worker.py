@@ -8,6 +8,7 @@ once a poll when nothing happens; inside a process wake-ups are futures and neve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -23,6 +24,7 @@ from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL, RunState
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
+from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.routes import Routes
@@ -33,8 +35,8 @@ _log = logging.getLogger("onceward.worker")
 DEPTH_MAX = 100
 """Runs that start runs that start runs: beyond this it is a loop (F50)."""
 
-ENDS_FIRST_S, ENDS_CAP_S = 0.02, 0.5
-"""Pauses between looks at runs that somebody waits for and that are not in memory here."""
+UNWIND_S_MAX = 5
+"""How long code may take to unwind when this process stops; then its lease decides."""
 
 CLAIM_MAX = 100
 """Runs claimed by one batch; more would make everyone else's commit wait."""
@@ -92,10 +94,10 @@ class Worker:
             draw=ids.draw,
             claims=self._claims,
             claimed=self._claimed,
-            evicted=self._evicted,
+            evicted=self.evicted,
         )
         self._version = version
-        self._refresh_clock = refresh_clock
+        self.refresh_clock = refresh_clock
         self._reads = reads or _in_thread
         self._heartbeat = Heartbeat(self) if beats else None
         self._names = tuple(sorted(self.workflows))
@@ -109,8 +111,8 @@ class Worker:
         self._hint = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._loading: set[asyncio.Task[None]] = set()
-        self._waiters: dict[str, list[asyncio.Future[RunRow]]] = {}
-        self._is_watching_ends = False
+        self._unloaded = asyncio.Event()
+        self.ends = Ends(self)
         self._watchers: set[Execution] = set()
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
@@ -154,16 +156,12 @@ class Worker:
         self.is_draining = True
         for task in self._tasks:
             task.cancel()
-        deadline = self.loop.time() + grace_s
         for execution in list(self.executions.values()):
             execution.drain()
-        while (self.executions or self._loading) and self.loop.time() < deadline:
-            await asyncio.sleep(0.01)
+        await self._emptied(grace_s)
         for execution in list(self.executions.values()):
             execution.stop("release")
-        late = self.loop.time() + 5
-        while self.executions and self.loop.time() < late:
-            await asyncio.sleep(0.01)
+        await self._emptied(UNWIND_S_MAX)
         self.is_closing = True
         if self._heartbeat is not None:
             await self.read(self._heartbeat.stop)
@@ -174,9 +172,15 @@ class Worker:
         self.committer.close()
         self.step_threads.close()
         self.workflow_threads.close()
-        for futures in self._waiters.values():
-            for future in futures:
-                future.cancel()
+        self.ends.close()
+
+    async def _emptied(self, within_s: float) -> None:
+        """Return when no run is in memory or being loaded, or the time is over."""
+        deadline = self.loop.time() + within_s
+        while (self.executions or self._loading) and (left := deadline - self.loop.time()) > 0:
+            self._unloaded.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._unloaded.wait(), left)
 
     async def read(self, function: Callable[..., Any], *args: Any) -> Any:
         """Make a blocking call of the store away from the event loop."""
@@ -346,7 +350,7 @@ class Worker:
         rest = [row for row in claimed if row not in fresh]
         if rest:
             self._reserved += len(rest)
-            self._spawn(self._load(rest))
+            self.spawn(self._load(rest))
 
     async def _load(self, claimed: list[Claimed]) -> None:
         """Read the histories of claimed runs with one query and go on with them."""
@@ -406,6 +410,7 @@ class Worker:
         self._ending -= execution.is_ending
         if self.executions.get(run.run_id) is execution:
             del self.executions[run.run_id]
+        self._unloaded.set()
         if self._suspect == run.run_id:
             self._suspect, self._want_suspect = None, True
             self.hint()
@@ -417,7 +422,7 @@ class Worker:
             self.committer.claim()
 
     def _tell(self, run: RunRow) -> None:
-        self._tell_waiters(run)
+        self.ends.tell(run)
         if run.is_called and run.parent_run_id is not None:
             parent = self.executions.get(run.parent_run_id)
             if parent is not None:
@@ -427,9 +432,9 @@ class Worker:
 
     # --- children --------------------------------------------------------------------------------
 
-    def child_made(self, parent: Execution, accept: Accept, workflow: Workflow[..., Any]) -> None:
+    def child_made(self, parent: Execution) -> None:
         """Hear that a run is about to start a child; look for it when it is durable."""
-        pending = parent.pending_future()
+        pending = parent.operation().future
         pending.add_done_callback(lambda _: self.hint())
 
     def watch_child(self, parent: Execution, child_run_id: str, *, is_reopened: bool) -> None:
@@ -437,11 +442,11 @@ class Worker:
         if child_run_id in self.executions:
             return
         if is_reopened:
-            self._spawn(self._look_at_children([parent], retry_failed=True))
+            self.spawn(self._look_at_children([parent], retry_failed=True))
         elif parent not in self._watchers:
             # One look for all the calls that one parent makes at once.
             self._watchers.add(parent)
-            self._spawn(self._look_soon(parent))
+            self.spawn(self._look_soon(parent))
 
     async def _look_soon(self, parent: Execution) -> None:
         await asyncio.sleep(0)
@@ -484,14 +489,19 @@ class Worker:
         if move.wakes_run_id is not None:
             parent = self.executions.get(move.wakes_run_id)
             if parent is not None:
-                self._spawn(self._look_at_children([parent]))
+                self.spawn(self._look_at_children([parent]))
             else:
                 self.hint()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run something of the worker's own in a task; stopping waits for it."""
         task = self.loop.create_task(coroutine)
         self._loading.add(task)
-        task.add_done_callback(self._loading.discard)
+        task.add_done_callback(self._loaded)
+
+    def _loaded(self, task: asyncio.Task[None]) -> None:
+        self._loading.discard(task)
+        self._unloaded.set()
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -502,10 +512,8 @@ class Worker:
             pause = settings.poll_ms * (0.75 + 0.5 * self.ids.draw())
             if self._next_due is not None:
                 pause = min(pause, max(0, self._next_due - self.now_ms()))
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hint.wait(), pause / 1000)
-            except TimeoutError:
-                pass
             self._hint.clear()
             if self._next_due is not None and self._next_due <= self.now_ms():
                 self._next_due = None
@@ -517,7 +525,7 @@ class Worker:
             except errors.StoreUnavailable as error:
                 _log.warning("the store is away: %s", error.what)
             except errors.LeaseLost:
-                self._evicted()
+                self.evicted()
 
     async def _look(self) -> None:
         look = await self.read(self.store.look, self.process_id, self._names)
@@ -579,7 +587,7 @@ class Worker:
             self._lease_renewed.clear()
             await self._lease_renewed.wait()
 
-    def _evicted(self) -> None:
+    def evicted(self) -> None:
         """Drop every run and register anew: others have taken over."""
         if self._is_rejoining or self.is_closing:
             return
@@ -591,7 +599,7 @@ class Worker:
         )
         for execution in list(self.executions.values()):
             execution.stop("lost")
-        self._spawn(self._rejoin())
+        self.spawn(self._rejoin())
 
     async def _rejoin(self) -> None:
         while not self.is_closing:
@@ -604,56 +612,6 @@ class Worker:
         self._is_claiming = False
         self.renewed(self.lease_until)
         self.hint()
-
-    # --- waiting for ends ------------------------------------------------------------------------
-
-    async def ended(self, run_id: str) -> RunRow:
-        """Give the run when it has ended, here or in another process.
-
-        Raises:
-            NotFound: no such run in this namespace.
-        """
-        future: asyncio.Future[RunRow] = self.loop.create_future()
-        self._waiters.setdefault(run_id, []).append(future)
-        try:
-            if run_id not in self.executions:
-                row: RunRow | None = await self.read(self.store.run, run_id)
-                if row is None:
-                    raise errors.NotFound(f"There is no run {run_id!r} in this namespace.")
-                if row.state in TERMINAL:
-                    return row
-            if not self._is_watching_ends:
-                self._is_watching_ends = True
-                self._spawn(self._watch_ends())
-            return await future
-        finally:
-            waiting = self._waiters.get(run_id, [])
-            if future in waiting:
-                waiting.remove(future)
-            if not waiting:
-                self._waiters.pop(run_id, None)
-
-    async def _watch_ends(self) -> None:
-        """Look at runs that others may end, all of them with a few queries, while anyone waits."""
-        pause = ENDS_FIRST_S
-        while self._waiters and not self.is_draining:
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, ENDS_CAP_S)
-            away = [run_id for run_id in self._waiters if run_id not in self.executions]
-            for start in range(0, len(away), 500):
-                try:
-                    rows = await self.read(self.store.states, away[start : start + 500])
-                except errors.StoreUnavailable:
-                    break
-                for row in rows.values():
-                    if row.state in TERMINAL:
-                        self._tell_waiters(row)
-        self._is_watching_ends = False
-
-    def _tell_waiters(self, run: RunRow) -> None:
-        for future in self._waiters.pop(run.run_id, ()):
-            if not future.done():
-                future.set_result(run)
 
 
 async def _no_steering(run_id: str, verb: str) -> None:

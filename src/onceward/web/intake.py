@@ -44,12 +44,12 @@ class AppIntake:
 
     def now_ms(self) -> int:
         """Give the store's time."""
-        return self._app._open_worker().now_ms()
+        return self._app.worker.now_ms()
 
     async def healthy(self) -> bool:
         """Say whether the store answers."""
         try:
-            worker = self._app._open_worker()
+            worker = self._app.worker
             await worker.read(worker.store.look, worker.process_id, [])
         except errors.OncewardError:
             return False
@@ -60,7 +60,7 @@ class AppIntake:
     ) -> arrival.Accepted:
         """Store each event with its runs and this delivery; return when all are durable."""
         try:
-            worker = self._app._open_worker()
+            worker = self._app.worker
         except errors.ConfigError as error:
             raise errors.StoreUnavailable("The app is not open yet.", todo="Send it again later.") from error
         now = worker.now_ms()

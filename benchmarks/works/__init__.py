@@ -1,0 +1,1 @@
+"""Our side of each work: one module a work, each run in a process of its own."""

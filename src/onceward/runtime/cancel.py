@@ -1,0 +1,66 @@
+"""How a cancellation reaches the code of a run: once, in every pending step at the same moment.
+
+It is saved as the outcome of each step that it hits, so that a later go at the run raises it at
+the same places; clean-up steps in ``except`` and ``finally`` run after it (RULINGS 22).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from onceward.core import errors
+from onceward.core.model import StepKey
+from onceward.core.states import StepState
+
+if TYPE_CHECKING:
+    from onceward.runtime.execution import Execution
+
+
+class Cancel:
+    """The cancellation of one run.
+
+    Attributes:
+        is_on: the run is being cancelled.
+        is_delivered: its code was told, in this go or an earlier one.
+        waits: steps that wait to be told.
+    """
+
+    __slots__ = ("_execution", "is_delivered", "is_on", "waits")
+
+    def __init__(self, execution: Execution, *, is_on: bool, is_delivered: bool) -> None:
+        self._execution = execution
+        self.is_on = is_on
+        self.is_delivered = is_delivered
+        self.waits: list[tuple[StepKey, str, asyncio.Future[None]]] = []
+
+    @property
+    def is_due(self) -> bool:
+        """Say whether the next step without an outcome is where the code is told."""
+        return self.is_on and not self.is_delivered
+
+    async def raise_here(self, key: StepKey, kind: str) -> None:
+        """Wait until the code is quiet, then raise the cancellation in every pending step at once."""
+        future: asyncio.Future[None] = self._execution.loop.create_future()
+        self.waits.append((key, kind, future))
+        self._execution.recall.look_when_quiet()
+        await future
+
+    async def deliver(self) -> None:
+        """Save the cancellation as the outcome of the steps that wait for it, then raise it in them."""
+        execution = self._execution
+        waits, self.waits = self.waits, []
+        self.is_delivered = True
+        now = execution.worker.now_ms()
+        for key, kind, _ in waits:
+            record = execution.recall.record(key)
+            if record is not None and record.child_run_id is not None:
+                await execution.worker.cancel_child(record.child_run_id)
+            execution.save(execution.row(key, kind, StepState.CANCELLED, now, record=record))
+        try:
+            await execution.durable()
+        except (errors.Suspended, errors.LeaseLost):
+            return
+        for _, _, future in waits:
+            if not future.done():
+                future.set_exception(errors.RunCancelled("the run is being cancelled"))

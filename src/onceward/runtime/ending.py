@@ -1,0 +1,184 @@
+"""What becomes of a run when this go at its code is over: the commit that says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from onceward.core import errors, retry
+from onceward.core.model import AttemptRow, StepKey
+from onceward.core.ports import RunMove
+from onceward.core.states import TERMINAL, RunState, StepState
+from onceward.runtime.records import deadline_error, error_text, failed_steps, one_line
+
+if TYPE_CHECKING:
+    from onceward.runtime.committer import PendingAdvance
+    from onceward.runtime.execution import Execution
+
+_log = logging.getLogger("onceward.run")
+
+FAR_MS = 100 * 366 * 86_400_000
+"""A due time for runs that wait for something without a time of their own."""
+
+
+async def finish(execution: Execution, value: Any, error: BaseException | None) -> None:
+    """Commit what became of this go at the run.
+
+    Args:
+        execution: the run, its code unwound.
+        value: what the workflow returned.
+        error: what it raised, or what unwound it.
+    """
+    why = execution.stopping
+    if why == "lost":
+        return
+    if why == "suspend":
+        await _leave_until_due(execution)
+    elif why == "release":
+        await _end(execution, move_of(execution, RunState.QUEUED, due_at=execution.worker.now_ms()))
+    elif why == "hold" or execution.hold_reason is not None:
+        await _hold(execution, execution.hold_reason or "held")
+    elif execution.cancel.is_on:
+        text = None if error is None or isinstance(error, errors.RunCancelled) else error_text(error)
+        await _end(execution, move_of(execution, RunState.CANCELLED, error=text))
+    elif why == "deadline":
+        await _fail(execution, deadline_error(execution.run), may_retry=False)
+    elif error is None:
+        await _complete(execution, value)
+    elif isinstance(error, asyncio.CancelledError) and execution.worker.is_closing:
+        execution.stopping = "lost"
+    else:
+        await _fail(execution, error)
+
+
+async def _complete(execution: Execution, value: Any) -> None:
+    workflow = execution.workflow
+    try:
+        text = workflow.result_codec.encode(
+            value,
+            what=f"the result of workflow {workflow.name!r}",
+            limit_bytes=execution.worker.settings.value_bytes_max,
+        )
+    except errors.OncewardError as error:
+        await _fail(execution, error, may_retry=False)
+        return
+    move = move_of(execution, RunState.COMPLETED, output=text)
+    move.warning = execution.recall.unreached_text()
+    await _end(execution, move)
+
+
+async def _fail(execution: Execution, error: BaseException, *, may_retry: bool = True) -> None:
+    worker, run = execution.worker, execution.run
+    now = worker.now_ms()
+    failed = failed_steps(error)
+    text = error_text(error)
+    log = AttemptRow(
+        generation=run.generation,
+        attempt=run.attempt,
+        started_at=run.started_at,
+        ended_at=now,
+        outcome="failed",
+        error=text,
+        process_id=worker.process_id,
+        failed_steps=msgspec.json.encode(failed).decode() if failed else None,
+    )
+    decision = retry.decide(
+        execution.workflow.policies.retry,
+        tries=run.failures + 1,
+        error=error,
+        elapsed_ms=now - (run.started_at or now),
+        draw=worker.ids.draw(),
+        now_ms=now,
+    )
+    if decision.delay_ms is not None and may_retry:
+        _log.warning(
+            "run %s of %s: attempt %d failed, the next begins in %d ms: %s",
+            run.run_id,
+            run.workflow,
+            run.attempt,
+            decision.delay_ms,
+            one_line(error),
+        )
+        pending = execution.operation()
+        for key in failed:
+            _reopen(execution, pending, key)
+        move = move_of(execution, RunState.BACKOFF, due_at=now + decision.delay_ms, error=text)
+        move.attempt, move.failures = run.attempt + 1, run.failures + 1
+    else:
+        _log.warning("run %s of %s failed: %s", run.run_id, run.workflow, one_line(error))
+        move = move_of(execution, RunState.FAILED, error=text, problem_at=now)
+        move.failures = run.failures + 1
+    move.log = log
+    await _end(execution, move)
+
+
+def _reopen(execution: Execution, pending: PendingAdvance, key: StepKey) -> None:
+    """Let a failure that ended the attempt run again in the next (RULINGS 19)."""
+    row = pending.steps.get(key) or execution.recall.record(key)
+    if row is not None:
+        pending.steps[key] = msgspec.structs.replace(
+            row, state=StepState.OPEN, tries=0, output=None, error=None, ended_at=None, wake_at=None
+        )
+
+
+async def _hold(execution: Execution, reason: str) -> None:
+    _log.warning("run %s of %s is held: %s", execution.run_id, execution.run.workflow, reason)
+    now = execution.worker.now_ms()
+    await _end(execution, move_of(execution, RunState.HELD, reason=reason, problem_at=now))
+
+
+async def _leave_until_due(execution: Execution) -> None:
+    """Leave memory: the row alone waits from here on."""
+    run, parking, is_cancelling = execution.run, execution.parking, execution.cancel.is_on
+    now = execution.worker.now_ms()
+    wakes = [wake for wake in parking.wakes if wake is not None]
+    due_at = min(wakes, default=now + FAR_MS)
+    if run.deadline_at is not None and not is_cancelling:
+        due_at = min(due_at, run.deadline_at)
+    if is_cancelling:
+        state, reason = RunState.CANCELLING, None
+    elif execution.called:
+        state, reason = RunState.WAITING, "waits for " + ", ".join(sorted(execution.called)[:10])
+    elif parking.is_backing_off:
+        state, reason = RunState.BACKOFF, None
+    else:
+        state, reason = RunState.SLEEPING, None
+    await _end(execution, move_of(execution, state, due_at=due_at, reason=reason))
+
+
+def move_of(execution: Execution, state: RunState, **changes: Any) -> RunMove:
+    """Give the run's new mutable part: as it is, save for the state and *changes*."""
+    run, now = execution.run, execution.worker.now_ms()
+    is_end = state in TERMINAL
+    return RunMove(
+        state=state,
+        generation=run.generation,
+        attempt=run.attempt,
+        failures=run.failures,
+        crashes=run.crashes,
+        deadline_at=run.deadline_at,
+        started_at=run.started_at,
+        ended_at=now if is_end else None,
+        now=now,
+        warning=run.warning,
+        dismissed_at=None,
+        wakes_run_id=run.parent_run_id if is_end and run.is_called else None,
+        **changes,
+    )
+
+
+async def _end(execution: Execution, move: RunMove) -> None:
+    """Commit the move together with whatever checkpoint still waits (RULINGS 5)."""
+    pending = execution.operation()
+    pending.move = move
+    if not execution.is_ending:
+        execution.is_ending = True
+        execution.worker.ending()
+    if not await pending.future:
+        raise errors.LeaseLost("The run was taken over or steered by an operator.")
+    run = execution.run
+    run.state, run.attempt, run.failures = move.state, move.attempt, move.failures
+    run.ended_at, run.output, run.error, run.reason = move.ended_at, move.output, move.error, move.reason

@@ -1,0 +1,117 @@
+"""Waits that keep no memory: parked branches, and when a run may leave.
+
+A wait parks its future. The run leaves memory only when every branch is parked, no step is in
+flight, and either all waits have a time that is far enough away or a short linger has passed
+(RULINGS 26): the answer of a quick child should not cost a reload.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from onceward.core import errors
+from onceward.core.model import Millis
+
+if TYPE_CHECKING:
+    from onceward.runtime.execution import Execution
+
+TIMER_S_MAX = 86_400
+"""The longest timer of an event loop; beyond some weeks its arithmetic is not portable."""
+
+
+class Parking:
+    """The parked branches of one run."""
+
+    __slots__ = ("_execution", "_futures", "_linger", "is_backing_off", "wakes")
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._futures: dict[asyncio.Future[Any], Millis | None] = {}
+        self._linger: asyncio.TimerHandle | None = None
+        self.wakes: list[Millis | None] = []  # when the waits end, as the run leaves
+        self.is_backing_off = False
+
+    async def park(self, wake_at: Millis | None, future: asyncio.Future[Any] | None = None) -> Any:
+        """Wait without keeping the run in memory: until *wake_at*, or for *future*."""
+        execution = self._execution
+        loop, worker = execution.loop, execution.worker
+        if future is None:
+            future = loop.create_future()
+        self._futures[future] = wake_at
+        timer = None
+        if wake_at is not None:
+            delay = max(0, wake_at - worker.now_ms()) / 1000
+            # A timer of the loop counts from its own clock; it may be early by a millisecond.
+            timer = loop.call_later(min(delay, TIMER_S_MAX), self._ring, future, wake_at)
+        execution.recall.look_when_quiet()
+        try:
+            return await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._futures.pop(future, None)
+            if execution.stopping is not None:
+                raise errors.Suspended("the run leaves memory; let this exception pass")
+
+    def _ring(self, future: asyncio.Future[Any], wake_at: Millis) -> None:
+        if future.done():
+            return
+        left = wake_at - self._execution.worker.now_ms()
+        if left > 0:
+            self._execution.loop.call_later(min(left / 1000, TIMER_S_MAX), self._ring, future, wake_at)
+        else:
+            future.set_result(None)
+
+    async def back_off(self, wake_at: Millis) -> None:
+        """Wait for the next try of a step."""
+        if wake_at > self._execution.worker.now_ms():
+            self.is_backing_off = True
+            await self.park(wake_at)
+            self.is_backing_off = False
+
+    # --- leaving -------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Leave memory if that is due now; called when the code is quiet."""
+        execution = self._execution
+        if not self._are_all_parked():
+            return
+        if execution.worker.is_draining:
+            self._leave()
+            return
+        now, linger_ms = execution.worker.now_ms(), execution.worker.settings.linger_ms
+        wakes = [wake for wake in self._futures.values() if wake is not None]
+        earliest = min(wakes, default=None)
+        if earliest is not None and earliest - now <= linger_ms:
+            return
+        if len(wakes) == len(self._futures):
+            self._leave()
+        elif self._linger is None:
+            self._linger = execution.loop.call_later(linger_ms / 1000, self._lingered)
+
+    def _lingered(self) -> None:
+        execution = self._execution
+        self._linger = None
+        if execution.stopping is None and self._are_all_parked():
+            earliest = min((wake for wake in self._futures.values() if wake is not None), default=None)
+            if earliest is None or earliest - execution.worker.now_ms() > execution.worker.settings.linger_ms:
+                self._leave()
+
+    def _are_all_parked(self) -> bool:
+        return bool(self._futures) and self._execution.calls == len(self._futures)
+
+    def _leave(self) -> None:
+        self.wakes = list(self._futures.values())
+        self._execution.stop("suspend")
+
+    def cut(self) -> None:
+        """End every wait: the code unwinds."""
+        for future in list(self._futures):
+            future.cancel()
+
+    def close(self) -> None:
+        """End every wait and forget the linger: the run is gone from memory."""
+        if self._linger is not None:
+            self._linger.cancel()
+        self.cut()

@@ -1,0 +1,72 @@
+"""What of a run's failures is kept as text, and what is found in it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from onceward.core import errors
+from onceward.core.failure_text import describe_error
+from onceward.core.model import RunRow, StepKey, StepRow
+
+CAUSES_MAX = 1_000
+"""Exceptions looked at for one failure; a cycle of causes must not hang the end of a run."""
+
+
+def failed_steps(error: BaseException) -> list[StepKey]:
+    """Give the steps whose failures ended an attempt.
+
+    Found through causes, contexts and exception groups (RULINGS 19).
+    """
+    found: dict[StepKey, None] = {}
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo and len(seen) < CAUSES_MAX:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, errors.StepFailed) and one.step_key is not None:
+            found[StepKey(*one.step_key)] = None
+            continue  # what lies beneath is the body's own error
+        todo += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            todo += one.exceptions
+    return list(found)
+
+
+def failure_of(record: StepRow) -> errors.StepFailed:
+    """Give the error of a step whose saved outcome is a failure."""
+    told = msgspec.json.decode(record.error or "{}")
+    failure = errors.StepFailed(
+        str(record.key), told.get("type", "Exception"), told.get("message", ""), tries=record.tries
+    )
+    failure.step_key = (record.name, record.item, record.ordinal)
+    return failure
+
+
+def deadline_error(run: RunRow) -> errors.DeadlineExceeded:
+    """Give the error of a run whose time is over."""
+    return errors.DeadlineExceeded(
+        f"Run {run.run_id} of {run.workflow!r} did not end before its deadline.",
+        means="It was stopped; what its last step did outside is not known.",
+        todo="Give the workflow a longer deadline=, or restart the run.",
+    )
+
+
+def json_text(value: Any) -> str:
+    """Give JSON of something of our own."""
+    return msgspec.json.encode(value).decode()
+
+
+def error_text(error: BaseException) -> str:
+    """Give what is saved of an exception."""
+    return json_text(describe_error(error))
+
+
+def one_line(error: BaseException) -> str:
+    """Give an exception for a line of the log; line breaks in it cannot forge another (F49)."""
+    told = describe_error(error, limit_chars=300)
+    text = f"{told['type']}: {told['message']}"
+    return "".join(char if char.isprintable() else "?" for char in text)[:300]

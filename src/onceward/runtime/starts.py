@@ -1,0 +1,152 @@
+"""Events and runs that a run starts: each exactly once, together with the checkpoint that says so.
+
+In a workflow they are steps of their own; inside a step's body they gather in its frame and
+commit with its outcome, or not at all (RULINGS 27).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from onceward.authoring.current import Frame
+from onceward.authoring.workflow import Workflow
+from onceward.core import ids
+from onceward.core.model import EventRow, NewRun, RunRow, StepKey, StepRow
+from onceward.core.ports import Accept
+from onceward.core.states import RunState, StepState
+from onceward.runtime.records import json_text
+
+if TYPE_CHECKING:
+    from onceward.runtime.execution import Execution
+
+
+async def emit(
+    execution: Execution, key: StepKey, type_: str, payload: Any, subject: str | None
+) -> tuple[str, str]:
+    """Emit once; give the event's source and id."""
+    record = await execution.saved(key, "emit")
+    source, event_id = f"run/{execution.run_id}", ids.composed(execution.generation, *key)
+    if record is None:
+        await execution.durable()
+        accept = execution.worker.emit_accept(execution, source, event_id, type_, payload, subject)
+        now = execution.worker.now_ms()
+        execution.save(execution.row(key, "emit", StepState.DONE, now, output=json_text(event_id)), [accept])
+    return source, event_id
+
+
+def emit_inside(
+    execution: Execution, frame: Frame, type_: str, payload: Any, event_id: str | None, subject: str | None
+) -> tuple[str, str]:
+    """Emit inside a step's body: stored if and only if the step's outcome is."""
+    source = f"emit/{type_}" if event_id is not None else f"run/{execution.run_id}"
+    if event_id is None:
+        event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1)
+    frame.accepts.append(execution.worker.emit_accept(execution, source, event_id, type_, payload, subject))
+    return source, event_id
+
+
+def start_inside(
+    execution: Execution,
+    frame: Frame,
+    workflow: Workflow[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    event_id: str | None,
+) -> str:
+    """Start a run inside a step's body: it exists if and only if the step's outcome does."""
+    source = f"start/{workflow.name}" if event_id is not None else f"run/{execution.run_id}"
+    if event_id is None:
+        event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1)
+    accept = _child_accept(execution, workflow, args, kwargs, source, event_id, is_called=False)
+    frame.accepts.append(accept)
+    return accept.runs[0].run_id
+
+
+def _child_accept(
+    execution: Execution,
+    workflow: Workflow[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    source: str,
+    event_id: str,
+    *,
+    is_called: bool,
+) -> Accept:
+    worker, now = execution.worker, execution.worker.now_ms()
+    worker.check_depth(execution.run)
+    payload = workflow.pack(args, kwargs, limit_bytes=worker.settings.value_bytes_max)
+    deadline_ms = workflow.policies.deadline_ms
+    run = NewRun(
+        run_id=worker.ids.run_id(),
+        workflow=workflow.name,
+        created_at=now,
+        deadline_at=None if deadline_ms is None else now + deadline_ms,
+        parent_run_id=execution.run_id,
+        parent_generation=execution.generation,
+        is_called=is_called,
+        depth=execution.run.depth + 1,
+    )
+    event = EventRow(source=source, id=event_id, type=workflow.name, payload=payload, received_at=now)
+    return Accept(event, [run], by_run=execution.run_id, by_fence=execution.run.fence)
+
+
+async def start(
+    execution: Execution,
+    key: StepKey,
+    workflow: Workflow[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    is_called: bool,
+) -> Any:
+    """Start a child once; give its id, or wait for its outcome and save that."""
+    kind = "call" if is_called else "start"
+    record = await execution.saved(key, kind)
+    if record is None:
+        await execution.durable()
+        event_id = ids.composed(execution.generation, *key)
+        accept = _child_accept(
+            execution, workflow, args, kwargs, f"run/{execution.run_id}", event_id, is_called=is_called
+        )
+        child_run_id = accept.runs[0].run_id
+        state = StepState.OPEN if is_called else StepState.DONE
+        record = execution.row(key, kind, state, execution.worker.now_ms(), child_run_id=child_run_id)
+        execution.save(record, [accept])
+        execution.worker.child_made(execution)
+    if record.child_run_id is None:
+        execution.mismatch(key, "its record names no run")
+    if not is_called:
+        return record.child_run_id
+    if record.state is StepState.OPEN:
+        record = await _called(execution, key, record)
+    return execution.answer(record, workflow.result_codec)
+
+
+async def _called(execution: Execution, key: StepKey, record: StepRow) -> StepRow:
+    """Wait for a called run's end and save its outcome before the code sees it (I11)."""
+    child_run_id: str = record.child_run_id  # type: ignore[assignment]
+    future: asyncio.Future[RunRow] = execution.loop.create_future()
+    execution.called[child_run_id] = future
+    await execution.durable()
+    execution.worker.watch_child(execution, child_run_id, is_reopened=record.tries == 0)
+    try:
+        child: RunRow = await execution.parking.park(None, future)
+    except asyncio.CancelledError as error:
+        if execution.is_from_outside(error):
+            execution.save(execution.row(key, "call", StepState.CUT, record.started_at, record=record))
+        raise
+    finally:
+        if execution.stopping != "suspend":
+            execution.called.pop(child_run_id, None)
+    now = execution.worker.now_ms()
+    if child.state is RunState.COMPLETED:
+        row = execution.row(key, "call", StepState.DONE, now, record=record, output=child.output)
+    else:
+        text = child.error or json_text(
+            {"type": "RunWasCancelled", "message": f"the called run {child_run_id} was cancelled"}
+        )
+        row = execution.row(key, "call", StepState.FAILED, now, record=record, error=text)
+    execution.save(row)
+    await execution.durable()
+    return row

@@ -1,0 +1,192 @@
+"""The tries of one step: run the body, save its outcome or its failure, wait, run it again.
+
+What must stay true: a failed try is durable before the next begins (RULINGS 7); what the body
+raises is the step's failure, whatever it is, and what comes from outside is not; the value that
+live code gets is the one that was encoded (31).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from onceward.authoring.current import Frame, frame_var
+from onceward.authoring.options import IdempotencyKey, StepOptions
+from onceward.core import errors, failpoints, retry
+from onceward.core.model import Millis, StepKey, StepRow
+from onceward.core.states import StepState
+from onceward.runtime.functions import FunctionFacts
+from onceward.runtime.records import error_text, failure_of, one_line
+
+if TYPE_CHECKING:
+    from onceward.runtime.execution import Execution
+
+_log = logging.getLogger("onceward.run")
+
+
+async def run_step(
+    execution: Execution,
+    key: StepKey,
+    function: Callable[..., Any],
+    facts: FunctionFacts,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: StepOptions,
+    record: StepRow | None,
+) -> Any:
+    """Give the result of a step that has none yet.
+
+    Args:
+        execution: the run.
+        key: which step.
+        function: its body.
+        facts: how to call it.
+        args: for the body.
+        kwargs: for the body, by name.
+        options: how it is tried.
+        record: its open record, if earlier tries failed.
+
+    Raises:
+        StepFailed: the tries are used up, or one failed for good.
+    """
+    worker = execution.worker
+    tries = 0 if record is None else record.tries
+    first_at = worker.now_ms() if record is None else record.started_at
+    if record is not None and record.wake_at is not None:
+        await execution.parking.back_off(record.wake_at)
+    while True:
+        await execution.durable()
+        if worker.is_draining:
+            await execution.parking.park(None)
+        tries += 1
+        frame = Frame(execution, key, tries)
+        if facts.key_parameter is not None:
+            kwargs = _with_key(facts, args, kwargs, frame)
+        begun = worker.now_ms() if tries > 1 or record is not None else first_at
+        if failpoints.is_armed():
+            failpoints.hit("step.before_body", str(key))
+        try:
+            value = await _body(execution, frame, function, args, kwargs, options, facts.is_async)
+            if failpoints.is_armed():
+                failpoints.hit("step.after_body", str(key))
+            text, value = facts.result.round_trip(
+                value,
+                what=f"the result of step {str(key)!r}",
+                limit_bytes=worker.settings.value_bytes_max,
+            )
+        except asyncio.CancelledError as error:
+            if execution.is_from_outside(error):
+                execution.save(execution.row(key, "run", StepState.CUT, first_at, tries=tries))
+                raise
+            failure: BaseException = errors.StepTimedOut("The body raised CancelledError itself.")
+        except (errors.RunCancelled, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a body may raise anything; it is the step's failure
+            failure = error
+        else:
+            execution.save(
+                execution.row(key, "run", StepState.DONE, begun, tries=tries, output=text), frame.accepts
+            )
+            return value
+        execution.check_usable()
+        await _failed_try(execution, key, failure, tries, first_at, options)
+
+
+async def _body(
+    execution: Execution,
+    frame: Frame,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: StepOptions,
+    is_async: bool,
+) -> Any:
+    worker = execution.worker
+    token = frame_var.set(frame)
+    execution.steps_in_flight[frame.key] = worker.now_ms()
+    try:
+        if options.timeout_ms is None:
+            return await _call(execution, function, args, kwargs, is_async)
+        limit = asyncio.timeout(options.timeout_ms / 1000)
+        try:
+            async with limit:
+                return await _call(execution, function, args, kwargs, is_async)
+        except TimeoutError as error:
+            if limit.expired():
+                raise errors.StepTimedOut(
+                    f"Try {frame.try_number} of step {str(frame.key)!r} ran longer than {options.timeout_ms} ms.",
+                    means="It was cut off; whether its effect happened is not known.",
+                    todo="Give it more time, or make it safe to run twice with the step's idempotency key.",
+                ) from error
+            raise
+    finally:
+        frame_var.reset(token)
+        del execution.steps_in_flight[frame.key]
+        if worker.is_draining and not execution.steps_in_flight:
+            execution.loop.call_soon(execution.drain)
+
+
+async def _call(
+    execution: Execution,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    is_async: bool,
+) -> Any:
+    if is_async:
+        return await function(*args, **kwargs)
+    value = await execution.worker.step_threads.run(function, args, kwargs)
+    # A lambda around an async function gives a coroutine, and means its result.
+    return await value if hasattr(value, "__await__") else value
+
+
+def _with_key(
+    facts: FunctionFacts, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Frame
+) -> dict[str, Any]:
+    """Give the step its idempotency key, unless the caller passed one of his own."""
+    name: Any = facts.key_parameter
+    if len(args) > facts.key_position or kwargs.get(name):
+        return kwargs
+    return {**kwargs, name: IdempotencyKey(frame.idempotency_key)}
+
+
+async def _failed_try(
+    execution: Execution,
+    key: StepKey,
+    failure: BaseException,
+    tries: int,
+    first_at: Millis,
+    options: StepOptions,
+) -> None:
+    """Save a failed try and wait for the next, or save the failure and raise it."""
+    worker, now = execution.worker, execution.worker.now_ms()
+    decision = retry.decide(
+        options.retry,
+        tries=tries,
+        error=failure,
+        elapsed_ms=now - first_at,
+        draw=worker.ids.draw(),
+        now_ms=now,
+    )
+    text = error_text(failure)
+    if decision.delay_ms is None:
+        row = execution.row(key, "run", StepState.FAILED, first_at, tries=tries, error=text)
+        execution.save(row)
+        raise failure_of(row) from failure
+    _log.info(
+        "run %s of %s: try %d of step %r failed, the next begins in %d ms: %s",
+        execution.run_id,
+        execution.run.workflow,
+        tries,
+        str(key),
+        decision.delay_ms,
+        one_line(failure),
+    )
+    wake_at = now + decision.delay_ms
+    execution.save(
+        execution.row(key, "run", StepState.OPEN, first_at, tries=tries, error=text, wake_at=wake_at)
+    )
+    await execution.durable()
+    await execution.parking.back_off(wake_at)

@@ -1,0 +1,63 @@
+"""Sleeps and drawn values: what a run fixes once and finds again at every later go."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from onceward.core.model import Millis, StepKey
+from onceward.core.states import StepState
+from onceward.runtime.records import json_text
+
+if TYPE_CHECKING:
+    from onceward.runtime.execution import Execution
+
+
+async def sleep(execution: Execution, key: StepKey, delay_ms: Millis) -> None:
+    """Return when the deadline that was fixed at the first time has passed."""
+    record = await execution.saved(key, "sleep")
+    if record is not None and record.state is not StepState.OPEN:
+        return
+    now = execution.worker.now_ms()
+    if record is None or record.wake_at is None:
+        record = execution.row(key, "sleep", StepState.OPEN, now, wake_at=now + delay_ms)
+        execution.save(record)
+    wake_at: Millis = record.wake_at  # type: ignore[assignment]
+    if wake_at > now:
+        try:
+            await execution.parking.park(wake_at)
+        except asyncio.CancelledError as error:
+            if execution.is_from_outside(error):
+                execution.save(
+                    execution.row(key, "sleep", StepState.CUT, now, record=record, wake_at=wake_at)
+                )
+            raise
+    execution.save(execution.row(key, "sleep", StepState.DONE, now, record=record, wake_at=wake_at))
+
+
+async def value(execution: Execution, key: StepKey, kind: str) -> Any:
+    """Draw once, save, and give the same for ever: a UUID, the time, or a number in [0, 1)."""
+    record = await execution.saved(key, kind)
+    if record is None or record.output is None:
+        now = execution.worker.now_ms()
+        drawn = _draw(execution, kind, now)
+        record = execution.row(key, kind, StepState.DONE, now, output=json_text(drawn))
+        execution.save(record)
+    stored = msgspec.json.decode(record.output or "null")
+    if kind == "uuid":
+        return uuid.UUID(stored)
+    if kind == "now":
+        return datetime.fromtimestamp(stored / 1000, UTC)
+    return stored
+
+
+def _draw(execution: Execution, kind: str, now: Millis) -> Any:
+    if kind == "uuid":
+        return str(execution.worker.ids.uuid4())
+    if kind == "now":
+        return now
+    return execution.worker.ids.draw()

@@ -1,0 +1,334 @@
+"""The store on PostgreSQL: any number of processes on one database.
+
+A batch goes out whole, from BEGIN to COMMIT in one pipelined round trip, and costs the client a
+few microseconds a row. Nothing but speed depends on session state, so a pooler in transaction
+mode may be in between; passing faults are tried again, and a commit whose reply was lost is
+looked up, never guessed (RULINGS 1 to 4).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+import psycopg
+
+from onceward.core import failpoints
+from onceward.core.model import AuditRow, Millis, ProcessRow, StepRow, WorkflowRow
+from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
+from onceward.stores.postgres_clock import ServerClock
+from onceward.stores.postgres_connection import Database, Link
+from onceward.stores.postgres_errors import Fault, evicted, fault_of
+from onceward.stores.postgres_listen import Listener
+from onceward.stores.postgres_operators import PostgresOperators
+from onceward.stores.postgres_processes import PostgresProcesses
+from onceward.stores.postgres_reads import PostgresReads
+from onceward.stores.postgres_schema import PostgresSchema, checked_schema
+from onceward.stores.postgres_session import Session
+from onceward.stores.postgres_statements import load_statements, parameters, text_array
+from onceward.stores.postgres_writer import BatchWriter
+
+LEASE_MS = 10_000
+TAKE_OVER_TRIES_MAX = 2
+
+
+class PostgresStore(PostgresReads):
+    """Keeps one namespace in one PostgreSQL database.
+
+    Args:
+        dsn: libpq's URL or key-value text.
+        namespace: the wall; part of every key.
+        monotonic_ms: this host's time since whenever, in milliseconds; it only grows.
+        draw: gives numbers in [0, 1), for jitter.
+        sleep: waits for some seconds.
+        lease_ms: how long a lease is; nothing on the server waits or stands still for longer.
+        schema: where the tables are.
+        pooler: whether a pooler that shares connections by transaction is in between; None finds
+            out. Without one statements are prepared once.
+        notify: whether other processes are told when there is something to do.
+        skip_locked: whether claims pass over rows that another claim has locked; tests take it out.
+
+    Raises:
+        ConfigError: the DSN or the schema's name cannot be used.
+    """
+
+    kind = "postgres"
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        namespace: str,
+        monotonic_ms: Callable[[], float],
+        draw: Callable[[], float],
+        sleep: Callable[[float], None],
+        lease_ms: int = LEASE_MS,
+        schema: str = "onceward",
+        pooler: bool | None = None,
+        notify: bool = True,
+        skip_locked: bool = True,
+    ) -> None:
+        schema = checked_schema(schema)
+        statements = {
+            **load_statements("reads.sql", schema, skip_locked=skip_locked),
+            **load_statements("postgres.sql", schema, skip_locked=skip_locked),
+        }
+        super().__init__(statements, schema=schema, namespace=namespace)
+        self._draw = draw
+        self._channel = schema
+        self._notify = notify
+        self._database = Database(
+            dsn, lease_ms=lease_ms, pooler=pooler, monotonic_ms=monotonic_ms, draw=draw, sleep=sleep
+        )
+        self._schema = PostgresSchema(schema, self._database.address)
+        self._clock = ServerClock(monotonic_ms)
+        self._processes = PostgresProcesses(statements, namespace)
+        self._operators = PostgresOperators(statements, namespace)
+        self._listeners: list[Listener] = []
+        self._make_links()
+
+    def _make_links(self) -> None:
+        database = self._database
+        self._write_link, self._pulse_link = Link(database, is_hot=True), Link(database, is_hot=True)
+        self._read_link, self._control_link = Link(database), Link(database)
+        self._writer = BatchWriter(
+            self._write_link,
+            self._statements,
+            self._processes,
+            namespace=self.namespace,
+            channel=self._channel if self._notify else None,
+        )
+
+    @property
+    def _links(self) -> tuple[Link, ...]:
+        return (self._write_link, self._read_link, self._pulse_link, self._control_link)
+
+    @property
+    def _reader(self) -> Link:
+        return self._read_link
+
+    # --- upkeep ----------------------------------------------------------------------------
+
+    def open(self, *, migrate: bool) -> None:
+        """Connect, check the schema's version, migrate if asked; once more in a child after a fork."""
+        if self._database.is_forked:
+            for link in self._links:
+                link.abandon()
+            self._listeners.clear()
+            self._make_links()
+            self._database.forget_fork()
+        self._database.is_closed = False
+        work = self._migrate if migrate else self._schema.check
+        try:
+            self._control_link.run(work)
+        except BaseException:
+            self.close()
+            raise
+
+    def _migrate(self, session: Session) -> None:
+        self._clock.measure(lambda: self._server_ms(session))
+        self._schema.migrate(session, self._clock.now_ms())
+
+    def close(self) -> None:
+        """Close every connection; safe to call twice and from any thread."""
+        self._database.is_closed = True
+        if self._database.is_forked:
+            return
+        while self._listeners:
+            self._listeners.pop().close()
+        for link in self._links:
+            link.close()
+
+    def now_ms(self) -> Millis:
+        """Give the server's time."""
+        if not self._clock.is_set:
+            self._pulse_link.run(lambda session: self._clock.measure(lambda: self._server_ms(session)))
+        return self._clock.now_ms()
+
+    def _server_ms(self, session: Session) -> float:
+        ((server_ms,),) = session.execute(self._call("clock"))
+        return float(server_ms)
+
+    def describe(self) -> Mapping[str, str]:
+        """Give what the start-up banner says about this store."""
+        durability = self._read_link.run(self._schema.durability)
+        version = self._database.server_version
+        pooled = "through a pooler, statements are parsed each time"
+        return {
+            "store": f"{self._database.address} (schema {self.schema_name})",
+            "durability": durability,
+            "version": f"PostgreSQL {version // 10000}.{version % 10000}",
+            "connection": pooled if self._database.has_pooler else "direct, statements are prepared",
+        }
+
+    def schema(self) -> str:
+        """Give the whole schema as text, for comparing a migrated store with a fresh one."""
+        return self._read_link.run(self._schema.text)
+
+    # --- processes ---------------------------------------------------------------------------
+
+    def join(self, process: ProcessRow, workflows: Sequence[WorkflowRow]) -> None:
+        """Register this process; an older holder of the same instance name is evicted."""
+
+        def work(session: Session) -> None:
+            with session.transaction():
+                self._processes.join(session, process, workflows)
+
+        self._control_link.run(work)
+
+    def heartbeat(self, process_id: str, epoch: int, lease_until: Millis) -> None:
+        """Renew the lease and measure the server's clock, on a connection of its own."""
+        call = self._call(
+            "heartbeat", **parameters(process_id=process_id, epoch=epoch, lease_until=lease_until)
+        )
+
+        def beat(session: Session) -> float:
+            rows = session.execute(call)
+            if not rows:
+                raise evicted(process_id)
+            return float(rows[0][0])
+
+        self._pulse_link.run(lambda session: self._clock.measure(lambda: beat(session)))
+
+    def leave(self, process_id: str, now: Millis) -> None:
+        """Give everything back; the next claim goes on with the same attempt."""
+
+        def work(session: Session) -> None:
+            with session.transaction():
+                self._processes.leave(session, process_id, now)
+            self._tell(session, process_id)
+
+        self._control_link.run(work)
+
+    def take_over(self, now: Millis, *, crash_limit: int, skip: str) -> TakenOver:
+        """Free the runs of processes whose lease ended, one process a transaction."""
+        call = self._call("expired", **parameters(skip=skip, now=now))
+        expired = self._control_link.run(lambda session: session.execute(call))
+        processes: list[str] = []
+        released, held = 0, []
+        for (process_id,) in expired:
+            taken = self._take_over_one(process_id, now, crash_limit=crash_limit, skip=skip)
+            if taken is not None:
+                processes.append(process_id)
+                released += taken[0]
+                held += taken[1]
+        return TakenOver(tuple(processes), released, tuple(held))
+
+    def _take_over_one(
+        self, process_id: str, now: Millis, *, crash_limit: int, skip: str
+    ) -> tuple[int, list[str]] | None:
+        """Give how many runs are due again and which are held; None if the process is not to be had."""
+        in_doubt: tuple[int, list[str]] | None = None
+
+        def work(session: Session) -> tuple[int, list[str]] | None:
+            nonlocal in_doubt
+            try:
+                with session.transaction():
+                    if not self._processes.is_dead(session, process_id, now):
+                        # It renewed, or is gone already: by us, if the reply to our commit was lost.
+                        return in_doubt
+                    taken = self._processes.lose(session, process_id, now, crash_limit=crash_limit)
+                    failpoints.hit("takeover.before_commit")
+                    in_doubt = taken
+            except psycopg.Error as error:
+                if fault_of(error) is not Fault.LOST:
+                    in_doubt = None
+                raise
+            self._tell(session, skip)
+            failpoints.hit("takeover.after_commit")
+            return taken
+
+        for _ in range(TAKE_OVER_TRIES_MAX):
+            taken, was_locked = self._control_link.run(
+                lambda session: self._processes.unless_locked(session, process_id, work)
+            )
+            if not was_locked:
+                return taken
+        return None
+
+    # --- the hot path --------------------------------------------------------------------------
+
+    def apply(self, process_id: str, epoch: int, batch: Batch) -> BatchResult:
+        """Commit a batch in one transaction and one round trip; see the protocol."""
+        return self._writer.apply(process_id, epoch, batch)
+
+    def resolve(self, process_id: str, batch_id: str) -> bool:
+        """Say whether a batch whose reply was lost is committed; if not, it cannot be any more."""
+        return self._writer.resolve(process_id, batch_id)
+
+    def give_back(self, process_id: str, run_ids: Sequence[str], now: Millis) -> None:
+        """Make owned runs due again that this process does not have in memory."""
+        call = self._call(
+            "give_back", run_ids=text_array(sorted(run_ids)), **parameters(process_id=process_id, now=now)
+        )
+
+        def work(session: Session) -> None:
+            with session.transaction():
+                session.execute(call)
+
+        self._control_link.run(work)
+
+    # --- operators -----------------------------------------------------------------------------
+
+    def steer(self, steer: Steer) -> bool:
+        """Commit an operator's action if the run is still as it was read."""
+        kind = failpoints.steer_kind(steer)
+
+        def work(session: Session) -> bool:
+            with session.transaction():
+                if not self._operators.steer(session, steer):
+                    # Changed since it was read: by this very action, if its reply was lost.
+                    return self._operators.has_audit(session, steer.audit)
+                failpoints.hit(f"{kind}.before_commit")
+            self._tell(session, "")
+            failpoints.hit(f"{kind}.after_commit")
+            return True
+
+        return self._control_link.run(work)
+
+    def replay(self, accept: Accept, copies: Sequence[StepRow], audit: AuditRow) -> Accepted:
+        """Add a run to an existing event; the same request id gives the same run (RULINGS 11)."""
+
+        def work(session: Session) -> Accepted:
+            with session.transaction():
+                accepted, is_new = self._operators.replay(session, accept, copies, audit)
+                if not is_new:
+                    return accepted
+                failpoints.hit("steer.before_commit")
+            self._tell(session, "")
+            failpoints.hit("steer.after_commit")
+            return accepted
+
+        return self._control_link.run(work)
+
+    # --- hints ---------------------------------------------------------------------------------
+
+    def listen(self, callback: Callable[[], object]) -> Listener:
+        """Call *callback* when another process says that there is something to do.
+
+        In a thread of its own, for ever, until the listener or the store is closed. Where
+        notifications do not arrive it says so once and ends; polling finds everything anyway.
+        """
+        self._database.check_usable()
+        listener = Listener(
+            self._database,
+            channel=self._channel,
+            namespace=self.namespace,
+            callback=callback,
+            is_own=lambda pid: pid == self._write_link.backend_pid,
+            notify=self._send_hint,
+            draw=self._draw,
+        )
+        self._listeners.append(listener)
+        return listener
+
+    def _send_hint(self, payload: str) -> None:
+        call = self._call("hint", **parameters(channel=self._channel, payload=payload))
+        self._control_link.run(lambda session: session.execute(call))
+
+    def _tell(self, session: Session, process_id: str) -> None:
+        """Tell the processes other than *process_id* that there is something to do."""
+        if self._notify:
+            call = self._call("notify", **parameters(channel=self._channel, process_id=process_id))
+            with contextlib.suppress(psycopg.Error):  # the next use of the session will see it
+                session.hint(call)

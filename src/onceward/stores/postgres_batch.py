@@ -1,0 +1,266 @@
+"""A batch as PostgreSQL takes it: at most one statement for each kind of row, and what came of it.
+
+Pure: a batch goes in, calls come out; results go in, the batch's answer comes out. Rows are sorted
+by key within each statement, so that overlapping batches wait for each other instead of dying
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+from onceward.core import errors
+from onceward.core.ports import Accept, Accepted, Advance, Batch, Claim
+from onceward.stores.postgres_rows import (
+    AttemptColumns,
+    DeliveryColumns,
+    EventColumns,
+    HolderColumns,
+    MoveColumns,
+    RunColumns,
+    StepColumns,
+    WakeColumns,
+    attempt_columns,
+    delivery_columns,
+    event_columns,
+    move_columns,
+    run_columns,
+    step_columns,
+)
+from onceward.stores.postgres_session import Result
+from onceward.stores.postgres_statements import Call, Parameter, Statement, encode_rows, parameter, text_array
+
+EventKey = tuple[str, str]
+
+_BY_RUN = attrgetter("run_id")
+_BY_EVENT = attrgetter("source", "id")
+_BY_DELIVERY = attrgetter("source", "event_id", "delivery_id")
+
+
+@dataclass
+class Outcome:
+    """What the statements of a committed batch said."""
+
+    lost_fences: set[str] = field(default_factory=set)  # run ids of advances
+    lost_events: set[EventKey] = field(default_factory=set)  # not inserted: taken, or refused
+    refused: set[tuple[str, int]] = field(default_factory=set)  # run and fence of guarded accepts
+    claimed: list[tuple[Any, ...]] = field(default_factory=list)  # run and event, column by column
+
+
+@dataclass(frozen=True)
+class Winner:
+    """What the first accept of an event made."""
+
+    content_hash: str | None
+    runs: dict[str, str]
+
+
+class PackedBatch:
+    """The calls of one batch in the order of the pipeline, less its guard and its ends.
+
+    Args:
+        statements: those of ``postgres.sql``.
+        common: the parameters ``namespace`` and ``process_id``.
+        batch: what to pack.
+
+    Raises:
+        StoreError: two commits that only the database could put in order; halve the batch.
+    """
+
+    def __init__(
+        self, statements: Mapping[str, Statement], common: Mapping[str, Parameter], batch: Batch
+    ) -> None:
+        self._statements = statements
+        self._common = common
+        self._batch = batch
+        self._names: list[str] = []
+        self.calls: list[Call] = []
+        self.firsts: dict[EventKey, Accept] = {}
+        """For each event that the batch accepts, the accept that is sent; the others are its duplicates."""
+        self.concerns_others = False
+        """Whether it writes what another process may want to know: due runs, wake-ups, ends."""
+
+        self._guarded: set[EventKey] = set()
+        self._holders: list[HolderColumns] = []
+        self._steps: list[StepColumns] = []
+        self._moves: list[MoveColumns] = []
+        self._attempts: list[AttemptColumns] = []
+        self._wakes: list[WakeColumns] = []
+        self._events: list[EventColumns] = []
+        self._runs: list[RunColumns] = []
+        self._deliveries: list[DeliveryColumns] = []
+        # Unguarded ones first: whether they are written does not hang on anybody's fence.
+        for accept in batch.accepts:
+            if accept.by_run is None:
+                self._take_accept(accept, None, None)
+        for accept in batch.accepts:
+            if accept.by_run is not None and accept.by_fence is not None:
+                self._take_accept(accept, accept.by_run, accept.by_fence)
+                self._holders.append(HolderColumns(accept.by_run, accept.by_fence))
+        self._check_one_commit_a_run(batch.advances)
+        for advance in sorted(batch.advances, key=_BY_RUN):
+            self._take_advance(advance)
+        self._make_calls(batch.claims)
+
+    # --- packing -------------------------------------------------------------------------------
+
+    def _check_one_commit_a_run(self, advances: Sequence[Advance]) -> None:
+        if len({advance.run_id for advance in advances}) < len(advances):
+            raise errors.StoreError(
+                "Two commits of one batch advance the same run.",
+                means="A statement writes a row once, so one of them would be lost; nothing was written.",
+                todo="Commit them one after the other, or as one.",
+            )
+
+    def _take_advance(self, advance: Advance) -> None:
+        run_id, fence, move = advance.run_id, advance.fence, advance.move
+        if advance.steps:
+            self._steps += step_columns(run_id, fence, advance.generation, advance.steps)
+        for accept in advance.accepts:
+            self._take_accept(accept, run_id, fence)
+        if move is not None:
+            self._moves.append(move_columns(run_id, fence, move))
+            if move.log is not None:
+                self._attempts.append(attempt_columns(run_id, fence, move.log))
+            if move.wakes_run_id is not None:
+                self._wakes.append(WakeColumns(move.wakes_run_id, move.now, run_id, fence))
+        elif not advance.steps:
+            self._holders.append(HolderColumns(run_id, fence))
+
+    def _take_accept(self, accept: Accept, by_run: str | None, by_fence: int | None) -> None:
+        event = accept.event
+        key = (event.source, event.id)
+        first = self.firsts.get(key)
+        if first is None:
+            self.firsts[key] = accept
+            if by_run is not None:
+                self._guarded.add(key)
+            self._events.append(event_columns(event, by_run, by_fence))
+            self._runs += [run_columns(event, run) for run in accept.runs]
+        elif key in self._guarded:
+            raise errors.StoreError(
+                f"Two commits of one batch bring event {event.id!r} of source {event.source!r}, the first for a run.",
+                means="Which of them is written hangs on that run's fence; nothing was written.",
+                todo="Commit them one after the other.",
+            )
+        self._deliveries += [
+            delivery_columns(event, delivery, is_first=first is None and number == 0)
+            for number, delivery in enumerate(accept.deliveries)
+        ]
+
+    def _make_calls(self, claims: Sequence[Claim]) -> None:
+        if self._holders:
+            self._add("fences", holders=encode_rows(self._holders))
+        if self._steps:
+            self._add("save_steps", steps=encode_rows(self._steps))
+        if self._events:
+            self._events.sort(key=_BY_EVENT)
+            self._runs.sort(key=_BY_RUN)
+            self._add("accept", events=encode_rows(self._events), runs=encode_rows(self._runs))
+        if self._deliveries:
+            self._deliveries.sort(key=_BY_DELIVERY)
+            self._add("deliver", deliveries=encode_rows(self._deliveries))
+        if self._moves:
+            if self._wakes or len({move.is_out for move in self._moves}) > 1:
+                touched = {row.run_id for row in self._moves} | {row.run_id for row in self._wakes}
+                self._add("lock_queue", run_ids=text_array(sorted(touched)))
+            self._add("move_runs", moves=encode_rows(self._moves))
+        if self._attempts:
+            self._add("log_attempts", attempts=encode_rows(self._attempts))
+        if self._wakes:
+            self._wakes.sort(key=_BY_RUN)
+            self._add("wake", wakes=encode_rows(self._wakes))
+        for claim in claims:
+            self._add(
+                "claim",
+                workflows=text_array(claim.workflows),
+                now=parameter(claim.now),
+                suspects=parameter(int(claim.suspects)),
+                limit=parameter(claim.limit),
+            )
+        self.concerns_others = any(move.is_out or move.due_at is not None for move in self._moves) or any(
+            not run.is_claimed for run in self._runs
+        )
+
+    def _add(self, name: str, **values: Parameter) -> None:
+        self._names.append(name)
+        self.calls.append(self._statements[name].bind({**self._common, **values}))
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def read(self, results: Sequence[Result], rows: Callable[[Result], list[tuple[Any, ...]]]) -> Outcome:
+        """Make sense of the results of the calls."""
+        outcome = Outcome()
+        for name, result in zip(self._names, results, strict=True):
+            if name == "fences":
+                outcome.refused = {(run_id, fence) for run_id, fence in rows(result)}
+                outcome.lost_fences |= {run_id for run_id, _ in outcome.refused}
+            elif name == "save_steps":
+                outcome.lost_fences |= {run_id for (run_id,) in rows(result)}
+            elif name == "move_runs":
+                if result.ntuples < len(self._moves):
+                    moved = {run_id for (run_id,) in rows(result)}
+                    outcome.lost_fences |= {move.run_id for move in self._moves} - moved
+            elif name == "accept":
+                outcome.lost_events = set(rows(result))
+            elif name == "claim":
+                outcome.claimed += rows(result)
+        return outcome
+
+    def is_winner(self, key: EventKey, winner: Winner | None, accepted: set[str]) -> bool:
+        """Say of an event that is stored whether it was this batch that stored it.
+
+        Args:
+            key: an event that the batch accepts.
+            winner: what the first accept of it made; None where it is not stored.
+            accepted: the ids of deliveries that are recorded as the first of their event.
+        """
+        if winner is None:
+            return False
+        first = self.firsts[key]
+        if first.runs:
+            return all(winner.runs.get(run.workflow) == run.run_id for run in first.runs)
+        if first.deliveries:
+            return first.deliveries[0].delivery_id in accepted
+        return not winner.runs
+
+    def lost_keys(self, outcome: Outcome) -> set[EventKey]:
+        """Give the events that callers wait for and whose winners have to be read."""
+        if not outcome.lost_events:
+            return set()
+        wanted = {(accept.event.source, accept.event.id) for accept in self._batch.accepts}
+        return outcome.lost_events & wanted
+
+    def accepted(self, outcome: Outcome, winners: Mapping[EventKey, Winner]) -> list[Accepted]:
+        """Give what became of each accept of the batch.
+
+        Args:
+            outcome: of the batch.
+            winners: for each event that was taken, what its first accept made.
+        """
+        return [self._accepted(accept, outcome, winners) for accept in self._batch.accepts]
+
+    def _accepted(self, accept: Accept, outcome: Outcome, winners: Mapping[EventKey, Winner]) -> Accepted:
+        event = accept.event
+        key = (event.source, event.id)
+        first = self.firsts[key]
+        winner = winners.get(key)
+        is_refused = accept.by_run is not None and (accept.by_run, accept.by_fence) in outcome.refused
+        if is_refused or (key in outcome.lost_events and winner is None):
+            return Accepted(False, False, {}, is_refused=True)
+        if winner is None:
+            if first is accept:
+                return Accepted(False, False, {run.workflow: run.run_id for run in accept.runs})
+            winner = Winner(first.event.content_hash, {run.workflow: run.run_id for run in first.runs})
+        is_clash = None not in (event.content_hash, winner.content_hash) and (
+            event.content_hash != winner.content_hash
+        )
+        return Accepted(True, is_clash, winner.runs)
+
+    def held(self, outcome: Outcome) -> list[bool]:
+        """Give for each advance whether its fence held."""
+        lost = outcome.lost_fences
+        return [advance.run_id not in lost for advance in self._batch.advances]

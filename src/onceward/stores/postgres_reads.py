@@ -1,0 +1,186 @@
+"""What the PostgreSQL store reads: one statement a question, and only what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from onceward.core import errors
+from onceward.core.model import (
+    AttemptRow,
+    AuditRow,
+    DeliveryRow,
+    EventRow,
+    ProcessRow,
+    RunRow,
+    StepRow,
+    WorkflowRow,
+)
+from onceward.core.ports import EventFilter, Look, RunFilter
+from onceward.stores.postgres_connection import Link
+from onceward.stores.postgres_session import BEGIN_SNAPSHOT, Session
+from onceward.stores.postgres_statements import Call, Parameter, Statement, parameter, statement, text_array
+from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
+
+
+class PostgresReads:
+    """The reading half of the PostgreSQL store.
+
+    Args:
+        statements: those of ``postgres.sql`` and ``reads.sql``.
+        schema: where the tables are; a checked identifier.
+        namespace: the wall; part of every key.
+    """
+
+    def __init__(self, statements: Mapping[str, Statement], *, schema: str, namespace: str) -> None:
+        self._statements = statements
+        self.schema_name = schema
+        self.namespace = namespace
+
+    @property
+    def _reader(self) -> Link:
+        raise NotImplementedError
+
+    def _call(self, name: str, **values: Parameter) -> Call:
+        return self._statements[name].bind({"namespace": self.namespace.encode(), **values})
+
+    def _read(self, name: str, **values: str | int | None) -> list[tuple[Any, ...]]:
+        call = self._call(name, **{key: parameter(value) for key, value in values.items()})
+        return self._reader.run(lambda session: session.execute(call))
+
+    def _read_lists(self, name: str, **values: Sequence[str]) -> list[tuple[Any, ...]]:
+        call = self._call(name, **{key: text_array(value) for key, value in values.items()})
+        return self._reader.run(lambda session: session.execute(call))
+
+    def workflows(self) -> list[WorkflowRow]:
+        """Give every workflow that any process registered."""
+        return to_values(WorkflowRow, self._read("workflows"))
+
+    # --- runs and events -----------------------------------------------------------------------
+
+    def run(self, run_id: str) -> RunRow | None:
+        """Give one run, or None."""
+        rows = self._read("run", run_id=run_id)
+        return to_value(RunRow, rows[0]) if rows else None
+
+    def runs(self, where: RunFilter) -> list[RunRow]:
+        """Give runs, newest first; one that cannot be read is listed as held."""
+        name = "runs"
+        if where.problems:
+            name = "problems"
+        elif where.source is not None and where.event_id is not None:
+            name = "runs_of_event"
+        rows = self._read(
+            name,
+            before=where.before,
+            source=where.source,
+            event_id=where.event_id,
+            workflow=where.workflow,
+            state=where.state,
+            limit=where.limit,
+        )
+        return [to_listed_run(row) for row in rows]
+
+    def event(self, source: str, event_id: str) -> EventRow | None:
+        """Give one event, or None."""
+        rows = self._read("event", source=source, event_id=event_id)
+        return to_value(EventRow, rows[0]) if rows else None
+
+    def events(self, where: EventFilter) -> list[EventRow]:
+        """Give events, newest first."""
+        before = where.before or (None, "", "")
+        rows = self._read(
+            "events",
+            before_at=before[0],
+            before_source=before[1],
+            before_id=before[2],
+            source=where.source,
+            type=where.type,
+            subject=where.subject,
+            limit=where.limit,
+        )
+        return to_values(EventRow, rows)
+
+    def deliveries(self, source: str, event_id: str) -> list[DeliveryRow]:
+        """Give the deliveries of an event, oldest first."""
+        return to_values(DeliveryRow, self._read("deliveries", source=source, event_id=event_id))
+
+    def children(self, run_id: str) -> list[RunRow]:
+        """Give the runs that a run started or called."""
+        return to_values(RunRow, self._read("children", run_id=run_id))
+
+    def states(self, run_ids: Iterable[str]) -> dict[str, RunRow]:
+        """Give several runs by id with one query."""
+        rows = to_values(RunRow, self._read_lists("states", run_ids=list(run_ids)))
+        return {row.run_id: row for row in rows}
+
+    # --- a run's records -------------------------------------------------------------------------
+
+    def steps(self, run_id: str, generation: int | None = None) -> list[StepRow]:
+        """Give a generation's records in saved order."""
+        if generation is None:
+            rows = self._read("generation", run_id=run_id)
+            generation = rows[0][0] if rows else 1
+        return to_values(StepRow, self._read("steps", run_id=run_id, generation=generation))
+
+    def histories(self, run_ids: Sequence[str]) -> dict[str, list[StepRow]]:
+        """Give the records of several runs with one query; a damaged run is left out."""
+        found: dict[str, list[StepRow]] = {run_id: [] for run_id in run_ids}
+        damaged = set()
+        for row in self._read_lists("histories", run_ids=run_ids):
+            try:
+                found[row[0]].append(to_value(StepRow, row[1:]))
+            except errors.StoreDamaged:
+                damaged.add(row[0])
+        for run_id in damaged:
+            del found[run_id]
+        return found
+
+    def attempts(self, run_id: str) -> list[AttemptRow]:
+        """Give the attempts that ended without ending their generation well."""
+        return to_values(AttemptRow, self._read("attempts", run_id=run_id))
+
+    def audits(self, run_id: str) -> list[AuditRow]:
+        """Give what operators did to a run, oldest first."""
+        return to_values(AuditRow, self._read("audits", run_id=run_id))
+
+    # --- processes -------------------------------------------------------------------------------
+
+    def owned(self, process_id: str) -> dict[str, bool]:
+        """Give what a process owns, with whether something woke each."""
+        return {run_id: bool(woken) for run_id, woken in self._read("owned", process_id=process_id)}
+
+    def look(self, process_id: str, workflows: Sequence[str]) -> Look:
+        """Give what a process wants to know once a poll, with one query."""
+        call = self._call("look", process_id=parameter(process_id), workflows=text_array(workflows))
+        due, lease, owned, woken = self._reader.run(lambda session: session.execute(call))[0]
+        return Look(due, lease, owned, tuple(woken.split(",")) if woken else ())
+
+    def processes(self) -> list[ProcessRow]:
+        """Give every registered process."""
+        return to_values(ProcessRow, self._read("processes"))
+
+    def changes(self) -> Any:
+        """Give None: PostgreSQL cannot tell cheaply; its notifications can."""
+        return None
+
+    # --- checkers --------------------------------------------------------------------------------
+
+    def dump(self, *tables: str) -> dict[str, list[dict[str, Any]]]:
+        """Give all rows of some tables as stored, all seen at one moment."""
+        dumps = {table: self._dump_statement(table) for table in tables}
+
+        def read(session: Session) -> dict[str, list[dict[str, Any]]]:
+            with session.transaction(BEGIN_SNAPSHOT):
+                return {
+                    table: session.execute_named(made.bind({"namespace": self.namespace.encode()}))
+                    for table, made in dumps.items()
+                }
+
+        return self._reader.run(read)
+
+    def _dump_statement(self, table: str) -> Statement:
+        if table not in TABLES:
+            raise ValueError(f"There is no table {table!r}; there are {', '.join(TABLES)}.")
+        text = f'select * from "{self.schema_name}".{table} where namespace = :namespace'  # noqa: S608
+        return statement(f"dump_{table}", text)

@@ -1,0 +1,293 @@
+"""Rows as PostgreSQL's statements take them: a struct's fields are the columns of a JSON row set.
+
+They carry what the stored row does not: the fence that guards it, the place in the queue. What is
+null is left out of the JSON, which spares the server a tenth of the work of reading it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from onceward.core.model import AttemptRow, DeliveryRow, EventRow, Millis, NewRun, StepRow
+from onceward.core.ports import RunMove
+from onceward.core.states import TERMINAL, RunState
+from onceward.core.takeover import SUSPECT_FROM
+
+
+class HolderColumns(msgspec.Struct):
+    """A run and the fence that a commit needs it to have."""
+
+    run_id: str
+    fence: int
+
+
+class StepColumns(msgspec.Struct, omit_defaults=True):
+    """A checkpoint."""
+
+    run_id: str
+    fence: int
+    generation: int
+    name: str
+    item: str
+    ordinal: int
+    seq: int
+    kind: str
+    state: str
+    attempt: int
+    tries: int
+    started_at: Millis
+    ended_at: Millis | None = None
+    output: str | None = None
+    error: str | None = None
+    wake_at: Millis | None = None
+    child_run_id: str | None = None
+    origin: str | None = None
+    inputs_hash: str | None = None
+
+
+class EventColumns(msgspec.Struct, omit_defaults=True):
+    """An event, perhaps guarded by the run that emits it."""
+
+    source: str
+    id: str
+    type: str
+    received_at: Millis
+    payload: str | None = None
+    subject: str | None = None
+    occurred_at: Millis | None = None
+    content_hash: str | None = None
+    by_run: str | None = None
+    by_fence: int | None = None
+
+
+class RunColumns(msgspec.Struct, omit_defaults=True):
+    """A run of an event that is accepted."""
+
+    source: str
+    event_id: str
+    run_id: str
+    workflow: str
+    created_at: Millis
+    replay_id: str
+    is_called: bool
+    depth: int
+    is_claimed: bool
+    deadline_at: Millis | None = None
+    replay_of: str | None = None
+    parent_run_id: str | None = None
+    parent_generation: int | None = None
+    input: str | None = None
+
+
+class DeliveryColumns(msgspec.Struct, omit_defaults=True):
+    """A delivery of an event."""
+
+    source: str
+    event_id: str
+    delivery_id: str
+    received_at: Millis
+    is_first: bool
+    content_hash: str
+    event_hash: str | None = None
+    secret_index: int | None = None
+    request: str | None = None
+    body: bytes | None = None  # encoded as base64
+
+
+class MoveColumns(msgspec.Struct, omit_defaults=True):
+    """A run's new standing and its place in the queue."""
+
+    run_id: str
+    fence: int
+    state: str
+    generation: int
+    attempt: int
+    failures: int
+    crashes: int
+    now: Millis
+    is_out: bool
+    is_suspect: int
+    deadline_at: Millis | None = None
+    started_at: Millis | None = None
+    ended_at: Millis | None = None
+    output: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    problem_at: Millis | None = None
+    dismissed_at: Millis | None = None
+    warning: str | None = None
+    due_at: Millis | None = None
+
+
+class WakeColumns(msgspec.Struct):
+    """A run to wake, and the run whose end does it."""
+
+    run_id: str
+    now: Millis
+    by_run: str
+    by_fence: int
+
+
+class AttemptColumns(msgspec.Struct, omit_defaults=True):
+    """The record of an attempt that ended."""
+
+    run_id: str
+    fence: int
+    generation: int
+    attempt: int
+    ended_at: Millis
+    outcome: str
+    started_at: Millis | None = None
+    error: str | None = None
+    process_id: str | None = None
+    failed_steps: str | None = None
+
+
+def is_off_queue(state: RunState) -> bool:
+    """Say whether a run in *state* has no row in the queue."""
+    return state in TERMINAL or state is RunState.HELD
+
+
+def is_suspect(crashes: int) -> int:
+    """Say, as the queue's column has it, whether a run may kill whoever takes it."""
+    return int(crashes >= SUSPECT_FROM)
+
+
+def step_columns(run_id: str, fence: int, generation: int, steps: Sequence[StepRow]) -> list[StepColumns]:
+    """Give a run's checkpoints, each step once, sorted by key."""
+    columns = [
+        StepColumns(
+            run_id,
+            fence,
+            generation,
+            step.name,
+            step.item,
+            step.ordinal,
+            step.seq,
+            step.kind,
+            step.state,
+            step.attempt,
+            step.tries,
+            step.started_at,
+            step.ended_at,
+            step.output,
+            step.error,
+            step.wake_at,
+            step.child_run_id,
+            step.origin,
+            step.inputs_hash,
+        )
+        for step in steps
+    ]
+    return columns if len(columns) < 2 else _each_step_once(columns)
+
+
+def _each_step_once(columns: list[StepColumns]) -> list[StepColumns]:
+    # One command may touch a row once. This is what several would have left, one after the other.
+    found: dict[tuple[str, str, int], StepColumns] = {}
+    for row in columns:
+        key = (row.name, row.item, row.ordinal)
+        first = found.get(key)
+        if first is None:
+            found[key] = row
+        elif first.state == "open":
+            row.kind, row.started_at = first.kind, first.started_at
+            row.origin, row.inputs_hash = first.origin, first.inputs_hash
+            found[key] = row
+    return [found[key] for key in sorted(found)]
+
+
+def event_columns(event: EventRow, by_run: str | None, by_fence: int | None) -> EventColumns:
+    """Give an event with the fence that guards it."""
+    return EventColumns(
+        event.source,
+        event.id,
+        event.type,
+        event.received_at,
+        event.payload,
+        event.subject,
+        event.occurred_at,
+        event.content_hash,
+        by_run,
+        by_fence,
+    )
+
+
+def run_columns(event: EventRow, run: NewRun) -> RunColumns:
+    """Give a run of an event."""
+    return RunColumns(
+        event.source,
+        event.id,
+        run.run_id,
+        run.workflow,
+        run.created_at,
+        run.replay_id,
+        run.is_called,
+        run.depth,
+        run.is_claimed,
+        run.deadline_at,
+        run.replay_of,
+        run.parent_run_id,
+        run.parent_generation,
+        run.input,
+    )
+
+
+def delivery_columns(event: EventRow, row: DeliveryRow, *, is_first: bool) -> DeliveryColumns:
+    """Give a delivery of an event."""
+    return DeliveryColumns(
+        row.source,
+        row.event_id,
+        row.delivery_id,
+        row.received_at,
+        is_first,
+        row.content_hash,
+        event.content_hash,
+        row.secret_index,
+        row.request,
+        row.body,
+    )
+
+
+def move_columns(run_id: str, fence: int, move: RunMove) -> MoveColumns:
+    """Give a run's new standing and its place in the queue."""
+    return MoveColumns(
+        run_id,
+        fence,
+        move.state,
+        move.generation,
+        move.attempt,
+        move.failures,
+        move.crashes,
+        move.now,
+        is_off_queue(move.state),
+        is_suspect(move.crashes),
+        move.deadline_at,
+        move.started_at,
+        move.ended_at,
+        move.output,
+        move.error,
+        move.reason,
+        move.problem_at,
+        move.dismissed_at,
+        move.warning,
+        move.due_at,
+    )
+
+
+def attempt_columns(run_id: str, fence: int, row: AttemptRow) -> AttemptColumns:
+    """Give an attempt's record."""
+    return AttemptColumns(
+        run_id,
+        fence,
+        row.generation,
+        row.attempt,
+        row.ended_at,
+        row.outcome,
+        row.started_at,
+        row.error,
+        row.process_id,
+        row.failed_steps,
+    )

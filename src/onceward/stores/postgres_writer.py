@@ -1,0 +1,279 @@
+"""Batches to PostgreSQL and what became of them, also when the reply was lost.
+
+A process commits one batch after the other, and each names the one before it in the committer's
+row. So whoever does not know whether a batch is committed reads that row under its lock, and puts
+a marker there if it is not: the lost batch, wherever it is held up, has no predecessor any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from onceward.core import errors, failpoints
+from onceward.core.ports import Batch, BatchResult, Claimed
+from onceward.stores.postgres_batch import EventKey, Outcome, PackedBatch, Winner
+from onceward.stores.postgres_connection import Link
+from onceward.stores.postgres_errors import Fault, evicted, fault_of
+from onceward.stores.postgres_processes import LostColumns, PostgresProcesses, damaged_columns
+from onceward.stores.postgres_rows import HolderColumns
+from onceward.stores.postgres_session import Result, Session
+from onceward.stores.postgres_statements import Call, Parameter, Statement, encode_rows, parameter
+from onceward.stores.rows import RUN_WIDTH, to_claimed
+
+CATCH_UPS_MAX = 2
+"""How often a batch is sent anew because the row names another predecessor than this store knew."""
+
+
+@dataclass
+class _Progress:
+    """How far a batch has come, over several tries."""
+
+    is_in_doubt: bool = False  # sent, and the reply lost
+    is_committed: bool = False
+    outcome: Outcome | None = None  # None with a commit: its replies were lost
+
+
+class BatchWriter:
+    """Commits the batches of one store on one link.
+
+    Args:
+        link: used by nothing else.
+        statements: those of ``postgres.sql``.
+        processes: for runs that turn out to be damaged.
+        namespace: the wall; part of every key.
+        channel: where others are told that there is something to do; None tells nobody.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        statements: Mapping[str, Statement],
+        processes: PostgresProcesses,
+        *,
+        namespace: str,
+        channel: str | None,
+    ) -> None:
+        self._link = link
+        self._statements = statements
+        self._processes = processes
+        self._namespace = namespace.encode()
+        self._channel = channel
+        self._last: dict[str, str | None] = {}  # process id to what its committer row names
+
+    def apply(self, process_id: str, epoch: int, batch: Batch) -> BatchResult:
+        """Commit a batch.
+
+        Raises:
+            LeaseLost: the process was evicted; nothing was written.
+            StoreError: the database refuses something in it; nothing was written.
+            StoreUnavailable: it cannot be reached; whether the batch is committed, ``resolve`` says.
+        """
+        packed = self._pack(process_id, batch)
+        progress = _Progress()
+
+        def work(session: Session) -> BatchResult:
+            if progress.is_in_doubt:
+                progress.is_committed = self._must_look_up(session, process_id, batch.batch_id)
+                progress.is_in_doubt = False
+            if not progress.is_committed:
+                self._commit(session, process_id, epoch, batch, packed, progress)
+            return self._answer(session, batch, packed, progress)
+
+        return self._link.run(work)
+
+    def resolve(self, process_id: str, batch_id: str) -> bool:
+        """Say whether a batch is committed; if it is not, it cannot be any more."""
+        return bool(self._link.run(lambda session: self._look_up(session, process_id, batch_id)))
+
+    def _call(self, name: str, **values: Parameter) -> Call:
+        return self._statements[name].bind({"namespace": self._namespace, **values})
+
+    def _pack(self, process_id: str, batch: Batch) -> PackedBatch:
+        common = {"namespace": self._namespace, "process_id": process_id.encode()}
+        try:
+            return PackedBatch(self._statements, common, batch)
+        except (UnicodeError, OverflowError) as error:
+            raise errors.StoreError(
+                f"A value of the batch cannot be written as UTF-8 text or a 64-bit number ({error}).",
+                means="Nothing of this commit was written.",
+                todo="Look for lone surrogates or huge numbers in it.",
+            ) from error
+
+    # --- the commit ----------------------------------------------------------------------------
+
+    def _commit(
+        self,
+        session: Session,
+        process_id: str,
+        epoch: int,
+        batch: Batch,
+        packed: PackedBatch,
+        progress: _Progress,
+    ) -> None:
+        kinds = failpoints.kinds(batch) if failpoints.is_armed() else ()
+        for _ in range(CATCH_UPS_MAX):
+            guard = self._call(
+                "guard",
+                process_id=process_id.encode(),
+                epoch=parameter(epoch),
+                batch_id=batch.batch_id.encode(),
+                previous=parameter(self._last.get(process_id)),
+            )
+            try:
+                progress.is_in_doubt = True
+                results = _send(session, [guard, *packed.calls], kinds)
+            except psycopg.errors.DivisionByZero:
+                progress.is_in_doubt = False
+                if self._catch_up(session, process_id, epoch, batch.batch_id):
+                    progress.is_committed = True
+                    return
+            except psycopg.Error as error:
+                progress.is_in_doubt = fault_of(error) is Fault.LOST
+                raise
+            else:
+                break
+        else:
+            raise psycopg.errors.SerializationFailure("another writer of this process was quicker")
+        progress.is_in_doubt, progress.is_committed = False, True
+        progress.outcome = packed.read(results[1:], session.rows)
+        self._last[process_id] = batch.batch_id
+        if packed.concerns_others:
+            self._tell_others(session, process_id)
+        for kind in kinds:
+            failpoints.hit(f"{kind}.after_commit")
+
+    def _tell_others(self, session: Session, process_id: str) -> None:
+        if self._channel is not None:
+            call = self._call("notify", channel=self._channel.encode(), process_id=process_id.encode())
+            with contextlib.suppress(psycopg.Error):  # the next use of the session will see it
+                session.hint(call)
+
+    def _catch_up(self, session: Session, process_id: str, epoch: int, batch_id: str) -> bool:
+        """Find out why the guard refused; True when this very batch is committed.
+
+        Raises:
+            LeaseLost: the process, or its epoch, is no longer registered.
+        """
+        rows = session.execute(self._call("lock_committer", process_id=process_id.encode()))
+        if not rows or rows[0][0] != epoch:
+            raise evicted(process_id)
+        self._last[process_id] = rows[0][1]
+        return bool(rows[0][1] == batch_id)
+
+    # --- in doubt ------------------------------------------------------------------------------
+
+    def _must_look_up(self, session: Session, process_id: str, batch_id: str) -> bool:
+        found = self._look_up(session, process_id, batch_id)
+        if found is None:
+            raise evicted(process_id)
+        return found
+
+    def _look_up(self, session: Session, process_id: str, batch_id: str) -> bool | None:
+        """Say whether a batch is committed, and shut it out if not; None without the process."""
+        mine = {"process_id": process_id.encode()}
+        marker = f"not {batch_id}"
+        try:
+            with session.transaction():
+                rows = session.execute(self._call("lock_committer", **mine))
+                if not rows:
+                    return None
+                if rows[0][1] == batch_id:
+                    self._last[process_id] = batch_id
+                    return True
+                session.execute(self._call("shut_batch_out", marker=marker.encode(), **mine))
+        except psycopg.errors.LockNotAvailable:
+            self._processes.cut_off(session, process_id)
+            raise
+        self._last[process_id] = marker
+        return False
+
+    # --- the answer ----------------------------------------------------------------------------
+
+    def _answer(
+        self, session: Session, batch: Batch, packed: PackedBatch, progress: _Progress
+    ) -> BatchResult:
+        outcome = progress.outcome
+        if outcome is None:
+            outcome = self._read_again(session, batch, packed)
+        taken = packed.lost_keys(outcome)
+        winners = self._winners(session, taken) if taken else {}
+        claimed = self._claimed(session, batch, outcome.claimed) if outcome.claimed else []
+        return BatchResult(packed.accepted(outcome, winners), packed.held(outcome), claimed)
+
+    def _winners(self, session: Session, keys: Iterable[EventKey]) -> dict[EventKey, Winner]:
+        wanted = [{"source": source, "id": event_id} for source, event_id in sorted(keys)]
+        found: dict[EventKey, Winner] = {}
+        for source, event_id, content_hash, workflow, run_id in session.execute(
+            self._call("winners", keys=encode_rows(wanted))
+        ):
+            winner = found.setdefault((source, event_id), Winner(content_hash, {}))
+            if run_id is not None:
+                winner.runs[workflow] = run_id
+        return found
+
+    def _claimed(self, session: Session, batch: Batch, rows: list[tuple[Any, ...]]) -> list[Claimed]:
+        claimed: list[Claimed] = []
+        damaged: list[LostColumns] = []
+        for row in rows:
+            try:
+                has_event = row[RUN_WIDTH] is not None
+                claimed.append(to_claimed(row[0], row if has_event else None))
+            except errors.StoreDamaged as error:
+                damaged.append(damaged_columns(row[0], batch.claims[0].now, error))
+        if damaged:
+            with session.transaction():
+                self._processes.hold_damaged(session, damaged)
+        return claimed
+
+    def _read_again(self, session: Session, batch: Batch, packed: PackedBatch) -> Outcome:
+        """Make out what a committed batch did whose replies were lost.
+
+        Its claims are not among it: the worker adopts what it owns.
+        """
+        outcome = Outcome()
+        holders = [HolderColumns(advance.run_id, advance.fence) for advance in batch.advances]
+        holders += [
+            HolderColumns(accept.by_run, accept.by_fence)
+            for accept in batch.accepts
+            if accept.by_run is not None and accept.by_fence is not None
+        ]
+        if holders:
+            outcome.refused = set(session.execute(self._call("fences", holders=encode_rows(holders))))
+            outcome.lost_fences = {run_id for run_id, _ in outcome.refused}
+        keys = {(accept.event.source, accept.event.id) for accept in batch.accepts}
+        if keys:
+            winners = self._winners(session, keys)
+            accepted = self._accepted_deliveries(session, packed, keys)
+            outcome.lost_events = {
+                key for key in keys if not packed.is_winner(key, winners.get(key), accepted)
+            }
+        return outcome
+
+    def _accepted_deliveries(
+        self, session: Session, packed: PackedBatch, keys: Iterable[EventKey]
+    ) -> set[str]:
+        wanted = [
+            {"source": row.source, "event_id": row.event_id, "delivery_id": row.delivery_id}
+            for key in sorted(keys)
+            for row in packed.firsts[key].deliveries[:1]
+        ]
+        if not wanted:
+            return set()
+        call = self._call("accepted_deliveries", keys=encode_rows(wanted))
+        return {delivery_id for (delivery_id,) in session.execute(call)}
+
+
+def _send(session: Session, calls: list[Call], kinds: tuple[str, ...]) -> list[Result]:
+    if not kinds:
+        return session.transact(calls)
+
+    def before_commit() -> None:
+        for kind in kinds:
+            failpoints.hit(f"{kind}.before_commit")
+
+    return session.transact_slowly(calls, before_commit)

@@ -46,7 +46,17 @@ RETRY_CAP_S = 1.0
 class PendingAdvance:
     """What one run wants committed next; it grows until a batch takes it."""
 
-    __slots__ = ("accepts", "fence", "future", "generation", "is_taken", "move", "run_id", "steps")
+    __slots__ = (
+        "accepts",
+        "fence",
+        "future",
+        "generation",
+        "is_durable",
+        "is_taken",
+        "move",
+        "run_id",
+        "steps",
+    )
 
     def __init__(self, run_id: str, generation: int, fence: int, loop: asyncio.AbstractEventLoop) -> None:
         self.run_id = run_id
@@ -56,6 +66,7 @@ class PendingAdvance:
         self.accepts: list[Accept] = []
         self.move: RunMove | None = None
         self.is_taken = False
+        self.is_durable = False
         self.future: asyncio.Future[bool] = loop.create_future()
 
     def to_advance(self) -> Advance:
@@ -228,6 +239,7 @@ class Committer:
                     pending.future.set_result(accepted)
             for advance, held in zip(advances, result.held, strict=True):
                 if not advance.future.done():
+                    advance.is_durable = held
                     advance.future.set_result(held)
             if claims or result.claimed:
                 self._claimed(result.claimed, len(result.claimed) >= sum(claim.limit for claim in claims))

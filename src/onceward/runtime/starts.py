@@ -147,6 +147,7 @@ async def _called(execution: Execution, key: StepKey, record: StepRow) -> StepRo
             {"type": "RunWasCancelled", "message": f"the called run {child_run_id} was cancelled"}
         )
         row = execution.row(key, "call", StepState.FAILED, now, record=record, error=text)
+    # Not durable yet when the code sees it, like any outcome (RULINGS 5): the order in which
+    # outcomes are saved must be the order in which the code sees them.
     execution.save(row)
-    await execution.durable()
     return row

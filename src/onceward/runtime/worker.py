@@ -174,6 +174,10 @@ class Worker:
         self.workflow_threads.close()
         self.ends.close()
 
+    def is_cut_down(self) -> bool:
+        """Say whether this process stops, or its event loop cancels every task without asking."""
+        return self.is_closing or any(task.cancelling() for task in self._tasks)
+
     async def _emptied(self, within_s: float) -> None:
         """Return when no run is in memory or being loaded, or the time is over."""
         deadline = self.loop.time() + within_s

@@ -91,12 +91,12 @@ class Ledger(Hands):
 
     def _judge_stale(self, execution: Execution, process: Process, run: Row, key: str) -> None:
         """Judge a body that begins in a process that has lost the run and may not know it yet."""
-        verb, at = self._oracle.fence_moved_by.get(execution.run_id, ("", 0.0))
+        verb, at = self._oracle.ended_by(execution.run_id, execution.run.fence)
         seconds = self._world.loop.time() - at
-        if verb in ("take_over", "claim"):
+        if verb in ("take_over", "claim", "nothing"):
             if not self._world.temper.clock_insane:
                 self._complain(
-                    "F04", execution.run_id, f"{key} began in {process.name}, whose lease had ended (by {verb})"
+                    "F04", execution.run_id, f"{key} began in {process.name}, from which a {verb} took it"
                 )
         elif seconds > STALE_SECONDS_MAX and not self._world.was_held_up(process, STALE_SECONDS_MAX):
             self._complain(

@@ -55,12 +55,16 @@ class Oracle:
         self.mirror = mirror
         self.replies: dict[tuple[str, str], dict[str, str]] = {}  # event -> workflow -> run id
         self.new_attempts: set[tuple[str, int, int]] = set()
-        self.fence_moved_by: dict[str, tuple[str, float]] = {}  # run -> what raised its fence last, when
+        self._fence_moves: dict[tuple[str, int], tuple[str, float]] = {}  # run, fence -> what raised it, when
         self.lost: dict[str, list[str]] = {}  # run -> causes of its lost holders, since its last checkpoint
 
     def complain(self, invariant: str, subject: str, sentence: str) -> None:
         """Report a violation."""
         self.world.violated(f"{invariant} {subject}: {sentence}")
+
+    def ended_by(self, run_id: str, fence: int) -> tuple[str, float]:
+        """Give what took a run from the holder with this fence, and when."""
+        return self._fence_moves.get((run_id, fence + 1), ("nothing", 0.0))
 
     # --- commits -------------------------------------------------------------------------------------
 
@@ -116,7 +120,7 @@ class Oracle:
             if rows is not None and _owner(rows) is not None and run_id not in touched:
                 self.complain("I5", run_id, f"{process_id} claimed it from {_owner(rows)}")
             touched[run_id] = None
-            self.fence_moved_by[run_id] = ("claim", self.world.loop.time())
+            self._fence_moves[run_id, claimed.run.fence] = ("claim", self.world.loop.time())
         self._refresh(touched, "apply")
 
     def _judge_fence(self, process_id: str, advance: Advance, is_held: bool) -> None:
@@ -156,7 +160,8 @@ class Oracle:
         touched = [steer.run_id]
         if steer.move.wakes_run_id is not None:
             touched.append(steer.move.wakes_run_id)
-        self.fence_moved_by[steer.run_id] = (steer.audit.verb, self.world.loop.time())
+        moved = (steer.run_id, steer.expected_fence + 1)
+        self._fence_moves[moved] = (steer.audit.verb, self.world.loop.time())
         if steer.move.crashes == 0:
             self.lost.pop(steer.run_id, None)
         self._refresh(touched, "steer")
@@ -172,7 +177,8 @@ class Oracle:
             for run_id, rows in self.mirror.runs.items():
                 if _owner(rows) == process_id:
                     self.lost.setdefault(run_id, []).append(cause)
-                    self.fence_moved_by[run_id] = ("take_over", self.world.loop.time())
+                    moved = (run_id, rows.run["fence"] + 1)
+                    self._fence_moves[moved] = ("take_over", self.world.loop.time())
         self.mirror.refresh_processes()
         self._refresh(list(self.mirror.runs), "take_over")
 

@@ -92,7 +92,7 @@ class Process(Owner):
             version="simulated",
         )
         worker.step_threads = InlineThreads(self)
-        worker.steer_child = self.app._steer_child
+        worker.steer_child = self.app._desk.steer_child
         self.app._worker, self.app._store, self.app._pid = worker, worker.store, os.getpid()
         self.world.booted(self)
         try:

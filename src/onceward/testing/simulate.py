@@ -25,10 +25,16 @@ def main() -> int:
         ops += world.operations
         if world.violations:
             bad += 1
-            if args.trace: print("\n".join(world.trace))
+            if args.trace:
+                print("\n".join(world.trace))
             print(world.violations[0][:400])
-            if args.trace: break
-    print(json.dumps({"seeds": args.seeds, "violations": bad, "ops": ops, "seconds": time.perf_counter() - began}))
+            if args.trace:
+                break
+    print(
+        json.dumps(
+            {"seeds": args.seeds, "violations": bad, "ops": ops, "seconds": time.perf_counter() - began}
+        )
+    )
     return bad > 0
 
 

@@ -156,7 +156,9 @@ class Oracle:
         before = self.mirror.runs[steer.run_id].run
         seen = (steer.expected_state.value, steer.expected_generation, steer.expected_fence)
         if seen != (before["state"], before["generation"], before["fence"]):
-            self.complain("I17", steer.run_id, f"{steer.audit.verb} was decided on {seen}, the run was not so")
+            self.complain(
+                "I17", steer.run_id, f"{steer.audit.verb} was decided on {seen}, the run was not so"
+            )
         touched = [steer.run_id]
         if steer.move.wakes_run_id is not None:
             touched.append(steer.move.wakes_run_id)

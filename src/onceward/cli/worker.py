@@ -39,4 +39,4 @@ async def _work(app: App) -> None:
         async with app:
             banner.show(app, await banner.facts(app, "worker"))
             await stopped.wait()
-            logging.getLogger("onceward.cli").info("draining for at most %d ms", app.settings.drain_ms)
+            logging.getLogger("onceward.cli").info("draining, a second signal stops at once")

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +30,7 @@ from onceward.cli.demo.process import StoryProcess
 from onceward.cli.demo.screen import Screen
 from onceward.cli.demo.sender import Sender
 from onceward.cli.demo.verdict import Counted
+from onceward.core.errors import ConfigError
 from onceward.core.setting import PREFIX
 from onceward.core.states import TERMINAL, RunState
 from onceward.sources import GitHub, Stripe
@@ -112,6 +114,7 @@ async def _store(wanted: str, folder: Path, screen: Screen) -> AsyncIterator[_St
     if wanted == "sqlite":
         yield _Store(f"sqlite:///{folder}/shop.db", "SQLite")
     elif wanted == "postgres":
+        _need_driver()
         from onceward.testing.servers import PostgresServer
 
         screen.now("starting a PostgreSQL of its own")
@@ -126,6 +129,15 @@ async def _store(wanted: str, folder: Path, screen: Screen) -> AsyncIterator[_St
         from onceward.core.store_url import parse
 
         yield _Store(wanted, parse(wanted).show(), f"demo-{secrets.token_hex(6)}")
+
+
+def _need_driver() -> None:
+    if find_spec("psycopg") is None:
+        raise ConfigError(
+            "PostgreSQL's driver is not installed.",
+            means="The story cannot be told on PostgreSQL.",
+            todo=f"Install it: {sys.executable} -m pip install 'onceward[postgres]'",
+        )
 
 
 class _Stage:

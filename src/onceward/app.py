@@ -391,9 +391,9 @@ class App:
             accept = session.emit_inside(
                 frame, type, payload, None if id is None else checked_id(id), subject, at
             )
-            runs = [] if id is None else await self._runs_before(accept)
+            before = [] if id is None else await self._runs_before(accept)
             return Emitted(
-                accept.event.source, accept.event.id, bool(runs), [self.run(run_id) for run_id in runs]
+                accept.event.source, accept.event.id, bool(before), [self.run(run_id) for run_id in before]
             )
         self._refuse_in_workflow("emit")
         checked_name(type, "event type")

@@ -352,6 +352,17 @@ where r.namespace = any(array[m.namespace]) and r.run_id = m.run_id and r.state 
 update {t}queue set process_id = null, due_at = :now, woken = 0
 where namespace = :namespace and process_id = :process_id
 
+-- name: give_back
+-- Runs that a process owns and does not have in memory: due at once, nothing charged.
+with x as materialized (select :namespace as namespace, x.run_id from unnest(:run_ids::text[]) as x (run_id)),
+back as (
+  update {t}queue q set process_id = null, due_at = :now from x
+  where q.namespace = any(array[x.namespace]) and q.run_id = x.run_id and q.process_id = :process_id
+  returning q.namespace, q.run_id
+)
+update {t}run r set state = 'queued' from back b
+where r.namespace = any(array[b.namespace]) and r.run_id = b.run_id and r.state = 'running'
+
 -- Operators. -------------------------------------------------------------------------------------
 
 -- name: stop_owner
@@ -436,19 +447,11 @@ with x as materialized (select :namespace as namespace, x.run_id from unnest(:ru
 select {run} from x join {t}run r on r.namespace = any(array[x.namespace]) and r.run_id = x.run_id
 
 -- name: look
+-- One row, made anew for each poll; each part is a few steps in an index, however many runs sleep.
 select
   (select min(due_at) from {t}queue
    where namespace = :namespace and process_id is null and workflow = any(:workflows)),
   (select min(lease_until) from {t}process where namespace = :namespace and process_id <> :process_id),
   (select count(*) from {t}queue where namespace = :namespace and process_id = :process_id),
-  (select coalesce(string_agg(run_id, ','), '') from {t}queue
+  (select string_agg(run_id, ',') from {t}queue
    where namespace = :namespace and process_id = :process_id and woken = 1)
-
--- name: give_back
-with back as (
-  update {t}queue set process_id = null, due_at = :now
-  where namespace = :namespace and process_id = :process_id and run_id = any(:run_ids)
-  returning run_id
-)
-update {t}run r set state = 'queued' from back b
-where r.namespace = :namespace and r.run_id = b.run_id and r.state = 'running'

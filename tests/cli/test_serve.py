@@ -147,6 +147,25 @@ def test_workers_share_the_port_are_replaced_and_end_with_their_parent(shop: Pat
     assert "several processes share this file" in server.said()
 
 
+def test_workers_of_a_named_instance_have_a_name_each(shop: Path) -> None:
+    options = ["--port", "0", "--workers", "2"]
+    env = {"ONCEWARD_INSTANCE": "web"}
+
+    with running("serve", "shop:app", *options, cwd=shop, env=env) as server:
+        server.port()
+
+        eventually(lambda: asyncio.run(instances(shop / "shop.db")) == ["web-1", "web-2"])
+
+
+async def instances(store: Path) -> list[str]:
+    app = App(f"sqlite:///{store}")
+    await app.open(runs=False)
+    try:
+        return sorted(row.instance for row in await app.processes() if row.instance is not None)
+    finally:
+        await app.close()
+
+
 def test_workers_drain_when_their_parent_is_asked_to_stop(shop: Path) -> None:
     with running("serve", "shop:app", "--port", "0", "--workers", "2", cwd=shop) as server:
         port = server.port()
@@ -157,6 +176,20 @@ def test_workers_drain_when_their_parent_is_asked_to_stop(shop: Path) -> None:
 
         assert server.status() == 0
         assert not any(Path(f"/proc/{pid}/cmdline").exists() for pid in pids)
+
+
+def test_workers_that_can_never_start_are_not_started_again(shop: Path) -> None:
+    (shop / "once.py").write_text(
+        "from pathlib import Path\nfrom onceward import App\n"
+        'assert not Path("imported").exists(), "it can be imported once"\n'
+        'Path("imported").touch()\napp = App("sqlite:///a.db")\n'
+    )
+
+    done = onceward("serve", "once:app", "--port", "0", "--workers", "2", cwd=shop)
+
+    assert done.returncode == 2, done.stderr
+    assert "AssertionError: it can be imported once" in done.stderr
+    assert "A process cannot start; its own error stands above." in done.stderr
 
 
 @pytest.mark.parametrize(

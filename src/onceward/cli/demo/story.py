@@ -32,6 +32,7 @@ from onceward.cli.demo.sender import Sender
 from onceward.cli.demo.verdict import Counted
 from onceward.core.errors import ConfigError
 from onceward.core.setting import PREFIX
+from onceward.core.settings import SETTINGS, resolve
 from onceward.core.states import TERMINAL, RunState
 from onceward.sources import GitHub, Stripe
 from onceward.testing.server_home import free_port
@@ -88,6 +89,8 @@ async def tell(options: Options, screen: Screen) -> Told:
     """
     # The director is a process on the store as well; what it does there is no part of the story.
     logging.getLogger("onceward").addHandler(logging.NullHandler())
+    # What is wrong with a variable is told now and not when the director opens the store.
+    resolve(SETTINGS, {}, os.environ)
     folder = Path(tempfile.mkdtemp(prefix="onceward-demo-"))
     try:
         async with _store(options.store, folder, screen) as store, _Stage(options, folder, store) as stage:
@@ -182,6 +185,8 @@ class _Stage:
             "ONCEWARD_NAMESPACE": self.store.namespace,
             # The same name after the restart: PostgreSQL gives the runs back at once.
             "ONCEWARD_INSTANCE": "shop",
+            # Nothing of the story leaves this machine, whatever proxy it is set to use.
+            "no_proxy": "127.0.0.1",
             "SHOP_PAYMENTS_URL": f"http://127.0.0.1:{self._payments_port}",
             "SHOP_FOLDER": str(self.folder),
             "SHOP_STRIPE_SECRET": self.stripe_secret,

@@ -20,12 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "onceward"
 LINES_MAX = 600
 # To be split; an entry may shrink and go, never grow.
-LONGER = {
-    "app.py": 700,
-    "runtime/execution.py": 1000,
-    "runtime/worker.py": 700,
-    "stores/sqlite.py": 900,
-}
+LONGER = {"runtime/worker.py": 650}
 
 # Who may import whom: a layer imports from lower numbers only. Equal numbers are sideways.
 LAYERS = {
@@ -41,9 +36,10 @@ LAYERS = {
     "adapters": 6,
     "testing": 6,
     "cli": 7,  # above testing: the demo starts a PostgreSQL of its own
+    "__main__": 8,  # python -m onceward
 }
 # Modules beside app.py that are parts of it.
-PARTS_OF_APP = {"handles", "sync"}
+PARTS_OF_APP = {"desk", "handles", "sync"}
 # Arrows that point up, and why. They may only be drawn inside a function or for the types.
 LAZY_ARROWS = {
     ("app", "web"): "app.asgi() hands out the receiver to those who want it",

@@ -9,32 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import frame_var, session_var
 from onceward.authoring.event import Event
 from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
 from onceward.authoring.step import Step
-from onceward.authoring.workflow import Policies, Workflow, checked_name, triggers_of
+from onceward.authoring.workflow import Policies, Workflow, triggers_of
 from onceward.core import errors, ids, json_plain
-from onceward.core import steer as steering
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
-from onceward.core.model import AuditRow, EventRow, NewRun, RunRow, StepKey
+from onceward.core.model import EventRow, ProcessRow, RunRow
 from onceward.core.ports import Accept, EventFilter, RunFilter, Store
 from onceward.core.retry import Retry
 from onceward.core.settings import SETTINGS, Settings, resolve
-from onceward.core.states import Effect, RunState, StepState, Verb
-from onceward.core.steer import Reply
+from onceward.core.states import RunState
+from onceward.core.texts import checked_id, checked_name, checked_subject
 from onceward.core.triggers import Trigger
+from onceward.desk import Desk
 from onceward.handles import Emitted, EventView, RunHandle
 from onceward.runtime import failpoints
 from onceward.runtime.clock import StoreClock, SystemEntropy, wall_ms
@@ -70,14 +67,34 @@ class App:
     """
 
     def __init__(self, store: str | None = None, **settings: Any) -> None:
-        self.settings: Settings = resolve(SETTINGS, {"store": store, **settings}, os.environ)
+        self._arguments: dict[str, Any] = {"store": store, **settings}
+        self.settings: Settings = resolve(SETTINGS, self._arguments, os.environ)
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._sources: dict[str, Source] = {}
         self._worker: Worker | None = None
-        self._store: Store | None = None
         self._receiver: Receiver | None = None
         self._sync: SyncApp | None = None
         self._pid = 0
+        self._desk = Desk(self._workflows, lambda: self.worker)
+
+    def configure(self, **settings: Any) -> None:
+        """Change settings before the app is opened, as the command line does; these win.
+
+        Args:
+            settings: by name, as for `App`; None leaves one as it is.
+
+        Raises:
+            ConfigError: the app is open, or as for `App`.
+        """
+        if self._is_open_here():
+            raise errors.ConfigError(
+                f"The settings {', '.join(settings)} were changed after the app was opened.",
+                means="Its parts have read them already.",
+                todo="Change them before open(), or pass them to App(…).",
+            )
+        given = {name: value for name, value in settings.items() if value is not None}
+        self.settings = resolve(SETTINGS, self._arguments | given, os.environ)
+        self._arguments |= given
 
     # --- registering -------------------------------------------------------------------------
 
@@ -168,7 +185,7 @@ class App:
             deadline: how long a run may take in all.
         """
         deadline_ms = None if deadline is None else to_ms(deadline, what="deadline of a workflow")
-        decorator = WorkflowDecorator(self, on, name, Policies(retry, deadline_ms))
+        decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms))
         return decorator if function is None else decorator(function)
 
     def _register(self, workflow: Workflow[..., Any]) -> None:
@@ -178,7 +195,7 @@ class App:
                 means="A run could not tell which is its code.",
                 todo="Give one another name=.",
             )
-        if self._worker is not None:
+        if self._is_open_here():
             raise errors.ConfigError(
                 f"The workflow {workflow.name!r} was registered after the app was opened.",
                 means="Events could already have passed it by.",
@@ -211,13 +228,29 @@ class App:
             StoreUnavailable: the database cannot be reached.
             SchemaNewer: the store belongs to a newer Onceward.
         """
-        if self._worker is not None and self._pid == os.getpid():
+        if self._is_open_here():
             return
         failpoints.arm_from_environment()
+        if runs:
+            for workflow in self._workflows.values():
+                workflow.check()
         entropy = SystemEntropy()
         draws = IdSource(now_ms=wall_ms, random_bytes=entropy.random_bytes)
-        store = self._store = self._make_store(draws)
-        await asyncio.to_thread(store.open, migrate=True)
+        store = self._make_store(draws)
+        try:
+            await asyncio.to_thread(store.open, migrate=True)
+            self._worker = await self._begin(store, entropy, runs=runs)
+        except BaseException:
+            await asyncio.to_thread(store.close)
+            raise
+        self._pid = os.getpid()
+
+    def _is_open_here(self) -> bool:
+        """Say whether the app is open: in this process, in an event loop that is not over."""
+        worker = self._worker
+        return worker is not None and self._pid == os.getpid() and not worker.loop.is_closed()
+
+    async def _begin(self, store: Store, entropy: SystemEntropy, *, runs: bool) -> Worker:
         clock = await asyncio.to_thread(StoreClock, store.now_ms)
         id_source = IdSource(now_ms=clock.now_ms, random_bytes=entropy.random_bytes)
         worker = Worker(
@@ -230,12 +263,16 @@ class App:
             version=__version__,
             refresh_clock=clock.refresh,
         )
-        worker.steer_child = self._steer_child
-        await worker.start()
+        worker.steer_child = self._desk.steer_child
+        try:
+            await worker.start()
+        except BaseException:
+            worker.abort()
+            raise
         if self.settings.notify:
             loop = asyncio.get_running_loop()
             store.listen(lambda: loop.call_soon_threadsafe(worker.hint))
-        self._worker, self._pid = worker, os.getpid()
+        return worker
 
     def _make_store(self, draws: IdSource) -> Store:
         """Give the store that the settings name; a subclass may wrap it, to count or to disturb."""
@@ -247,15 +284,16 @@ class App:
         Args:
             grace: the setting ``drain`` by default.
         """
+        is_ours = self._is_open_here()
         worker, self._worker = self._worker, None
-        if worker is not None:
+        if worker is not None and is_ours:
             grace_ms = self.settings.drain_ms if grace is None else to_ms(grace, what="grace")
             if self._receiver is not None:
                 self._receiver.drain()
             await worker.stop(grace_ms / 1000)
             await asyncio.to_thread(worker.store.close)
 
-    async def __aenter__(self) -> App:
+    async def __aenter__(self) -> Self:
         """Open the app in this event loop."""
         await self.open()
         return self
@@ -290,7 +328,14 @@ class App:
             self._receiver = receiver_for(self)
         return self._receiver
 
-    def _open_worker(self) -> Worker:
+    @property
+    def worker(self) -> Worker:
+        """Give the worker of the open app; for the layers above.
+
+        Raises:
+            ConfigError: the app is not open.
+            StoreForked: it was opened in a process of which this one is a fork.
+        """
         if self._worker is None:
             raise errors.ConfigError(
                 "The app is not open.",
@@ -302,6 +347,12 @@ class App:
                 f"The app was opened by process {self._pid} and is used by its child {os.getpid()}.",
                 means="Connections and threads do not survive a fork.",
                 todo="Open the app after the fork, in the child.",
+            )
+        if self._worker.loop.is_closed():
+            raise errors.ConfigError(
+                "The event loop in which the app was opened is over.",
+                means="Nothing answers there any more.",
+                todo="Open and use the app in one event loop: `async with app:` inside one asyncio.run(…).",
             )
         return self._worker
 
@@ -315,7 +366,7 @@ class App:
         id: str | None = None,
         subject: str | None = None,
         occurred_at: datetime | None = None,
-    ) -> Emitted:
+    ) -> Emitted[RunHandle[Any]]:
         """Store an event and a run for every workflow that subscribed to its type.
 
         Inside a step's body it commits with the step's checkpoint; in a workflow outside a step
@@ -333,14 +384,20 @@ class App:
             CallOutsideStep: called in a workflow outside a step.
             StoreUnavailable: nothing was stored.
         """
-        checked_name(type, "event type")
+        at = None if occurred_at is None else int(occurred_at.timestamp() * 1000)
         frame = frame_var.get()
         if frame is not None:
             session: Any = frame.session
-            source, event_id = session.emit_inside(frame, type, payload, id, subject)
-            return Emitted(source, event_id, False, ())
+            accept = session.emit_inside(
+                frame, type, payload, None if id is None else checked_id(id), subject, at
+            )
+            runs = [] if id is None else await self._runs_before(accept)
+            return Emitted(
+                accept.event.source, accept.event.id, bool(runs), [self.run(run_id) for run_id in runs]
+            )
         self._refuse_in_workflow("emit")
-        worker = self._open_worker()
+        checked_name(type, "event type")
+        worker = self.worker
         text = json_plain.encode_plain(
             payload, what=f"the payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
         )
@@ -348,19 +405,19 @@ class App:
         source = f"emit/{type}"
         event = EventRow(
             source=source,
-            id=_checked_id(id) if id is not None else worker.ids.hex(12),
+            id=checked_id(id) if id is not None else worker.ids.hex(12),
             type=type,
             payload=text,
             received_at=now,
-            subject=subject,
-            occurred_at=None if occurred_at is None else int(occurred_at.timestamp() * 1000),
-            content_hash=None if id is None else content_hash(text),
+            subject=checked_subject(subject),
+            occurred_at=at,
+            content_hash=None if id is None else ids.content_hash(text),
         )
         accepted = await worker.accept(Accept(event, worker.runs_for(source, type, now)))
         if accepted.is_clash:
             raise _clash(source, event.id)
-        runs = [self.run(run_id) for run_id in accepted.runs.values()]
-        return Emitted(source, event.id, accepted.is_duplicate, runs)
+        handles = [self.run(run_id) for run_id in accepted.runs.values()]
+        return Emitted(source, event.id, accepted.is_duplicate, handles)
 
     @overload
     async def start(
@@ -402,19 +459,39 @@ class App:
         frame = frame_var.get()
         if frame is not None:
             session: Any = frame.session
-            return RunHandle(self, session.start_inside(frame, workflow, args, kwargs, event_id), workflow)
+            accept = session.start_inside(
+                frame, workflow, args, kwargs, None if event_id is None else checked_id(event_id)
+            )
+            before = [] if event_id is None else await self._runs_before(accept)
+            run_id = before[0] if before else accept.runs[0].run_id
+            return RunHandle(self._desk, run_id, workflow, is_duplicate=bool(before))
         self._refuse_in_workflow("start")
-        worker = self._open_worker()
+        worker = self.worker
         text = workflow.pack(args, kwargs, limit_bytes=self.settings.value_bytes_max)
         hashed = None
         if event_id is not None:
-            event_id, hashed = _checked_id(event_id), content_hash(text)
+            event_id, hashed = checked_id(event_id), ids.content_hash(text)
         accept = worker.start_accept(workflow, event_id, text, hashed)
         accepted = await worker.accept(accept)
         if accepted.is_clash:
             raise _clash(accept.event.source, accept.event.id)
         run_id = accepted.runs[workflow.name]
-        return RunHandle(self, run_id, workflow, is_duplicate=accepted.is_duplicate)
+        return RunHandle(self._desk, run_id, workflow, is_duplicate=accepted.is_duplicate)
+
+    async def _runs_before(self, accept: Accept) -> list[str]:
+        """Give the runs that an event with an id of the caller's has already, inside a step's body.
+
+        Raises:
+            IdClash: the id exists with other content.
+        """
+        event = accept.event
+        first: EventRow | None = await self._ask("event", event.source, event.id)
+        if first is None:
+            return []
+        if first.content_hash is not None and first.content_hash != event.content_hash:
+            raise _clash(event.source, event.id)
+        rows = await self._ask("runs", RunFilter(source=event.source, event_id=event.id, limit=1_000))
+        return [row.run_id for row in reversed(rows) if not row.replay_id]
 
     def _known(self, workflow: Workflow[..., Any]) -> None:
         if not isinstance(workflow, Workflow) or self._workflows.get(workflow.name) is not workflow:
@@ -437,7 +514,7 @@ class App:
 
     def run(self, run_id: str) -> RunHandle[Any]:
         """Give a handle on a run by its id; whether it exists is seen when it is asked something."""
-        return RunHandle(self, run_id)
+        return RunHandle(self._desk, run_id)
 
     async def runs(
         self,
@@ -508,109 +585,16 @@ class App:
         )
         return await self._ask("events", where)  # type: ignore[no-any-return]
 
+    async def describe(self) -> Mapping[str, str]:
+        """Give what the store says of itself: address, durability, version; secrets masked."""
+        return await self._ask("describe")  # type: ignore[no-any-return]
+
+    async def processes(self) -> list[ProcessRow]:
+        """List the processes that are registered in the store, this one included."""
+        return await self._ask("processes")  # type: ignore[no-any-return]
+
     async def _ask(self, read: str, *args: Any) -> Any:
-        worker = self._open_worker()
-        return await worker.read(getattr(worker.store, read), *args)
-
-    async def _run_row(self, run_id: str) -> RunRow:
-        row: RunRow | None = await self._ask("run", run_id)
-        if row is None:
-            raise errors.NotFound(f"There is no run {run_id!r} in this namespace.")
-        return row
-
-    async def _ended(self, run_id: str, timeout_ms: int | None) -> RunRow:
-        worker = self._open_worker()
-        if timeout_ms is None:
-            return await worker.ended(run_id)
-        return await asyncio.wait_for(worker.ended(run_id), timeout_ms / 1000)
-
-    # --- steering ----------------------------------------------------------------------------
-
-    async def _steer(self, verb: Verb, run_id: str, *, actor: str, answer: str = "") -> Reply:
-        """Read, decide, commit if nothing changed meanwhile; again if it did."""
-        worker = self._open_worker()
-        first: RunRow | None = None
-        while True:
-            run = await self._run_row(run_id)
-            first = first or run
-            if verb is Verb.RESTART and run.generation > first.generation:
-                return Reply(
-                    run_id, Effect.JOIN, "joined the restart", run.state, run.generation, run.attempt
-                )
-            steps = await self._ask("steps", run_id) if verb is Verb.RETRY else []
-            decision = steering.decide(
-                verb,
-                run,
-                now=worker.now_ms(),
-                actor=actor,
-                audit_id=worker.ids.hex(12),
-                steps=steps,
-                failed=await self._failed_steps(run) if verb in (Verb.RETRY, Verb.ANSWER) else (),
-                answer=answer,
-            )
-            if decision.steer is None:
-                return decision.reply
-            if await worker.read(worker.store.steer, decision.steer):
-                worker.steered(run_id, decision.steer.move)
-                return decision.reply
-
-    async def _failed_steps(self, run: RunRow) -> list[StepKey]:
-        for attempt in reversed(await self._ask("attempts", run.run_id)):
-            if attempt.generation == run.generation and attempt.failed_steps:
-                return [StepKey(*key) for key in msgspec.json.decode(attempt.failed_steps)]
-        return []
-
-    async def _steer_child(self, run_id: str, verb: str) -> None:
-        with contextlib.suppress(errors.StateConflict, errors.NotFound):
-            await self._steer(Verb(verb), run_id, actor="parent")
-
-    async def _replay(
-        self, run_id: str, from_step: str | None, payload: Any, request_id: str | None, actor: str
-    ) -> tuple[str, bool]:
-        worker = self._open_worker()
-        old = await self._run_row(run_id)
-        event: EventRow | None = await self._ask("event", old.source, old.event_id)
-        if event is None:
-            raise errors.StoreDamaged(f"Run {run_id} has no event.")
-        copies = [] if from_step is None else await self._kept_before(run_id, from_step)
-        now = worker.now_ms()
-        replay_input = old.input
-        if payload is not None:
-            replay_input = json_plain.encode_plain(
-                payload, what="the payload of a replay", limit_bytes=self.settings.value_bytes_max
-            )
-        deadline_at = None if old.deadline_at is None else now + (old.deadline_at - old.created_at)
-        run = NewRun(
-            run_id=worker.ids.run_id(),
-            workflow=old.workflow,
-            created_at=now,
-            deadline_at=deadline_at,
-            replay_id=request_id or worker.ids.hex(12),
-            replay_of=run_id,
-            input=replay_input,
-        )
-        audit = AuditRow(worker.ids.hex(12), now, run.run_id, Verb.REPLAY.value, actor, run_id)
-        accepted = await worker.read(worker.store.replay, Accept(event, [run]), copies, audit)
-        worker.hint()
-        return accepted.runs[old.workflow], accepted.is_duplicate
-
-    async def _kept_before(self, run_id: str, from_step: str) -> list[Any]:
-        """Give copies of the records that were saved before *from_step*'s."""
-        rows = await self._ask("steps", run_id)
-        first = next((row for row in rows if from_step in (row.name, str(row.key))), None)
-        if first is None:
-            known = ", ".join(repr(str(row.key)) for row in rows[:20]) or "none"
-            raise errors.ConfigError(
-                f"Run {run_id} has no step {from_step!r}.",
-                means="There is nothing to replay from.",
-                todo=f"Its saved steps are: {known}.",
-            )
-        origin = ids.composed(run_id, (await self._run_row(run_id)).generation)
-        return [
-            msgspec.structs.replace(row, origin=origin)
-            for row in rows
-            if row.seq < first.seq and row.state is StepState.DONE
-        ]
+        return await self._desk.ask(read, *args)
 
 
 class WorkflowDecorator:
@@ -618,12 +602,12 @@ class WorkflowDecorator:
 
     def __init__(
         self,
-        app: App,
+        register: Callable[[Workflow[..., Any]], None],
         on: Trigger | str | Sequence[Trigger | str] | None,
         name: str | None,
         policies: Policies,
     ) -> None:
-        self._app = app
+        self._register = register
         self._triggers = triggers_of(on)
         self._name = name
         self._policies = policies
@@ -639,23 +623,8 @@ class WorkflowDecorator:
         workflow: Workflow[..., Any] = Workflow(
             function, self._name or function.__name__, self._triggers, self._policies
         )
-        self._app._register(workflow)
+        self._register(workflow)
         return workflow
-
-
-def content_hash(text: str | bytes) -> str:
-    """Give the hash by which the same id with other content is noticed."""
-    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:32]
-
-
-def _checked_id(id: str) -> str:
-    if not isinstance(id, str) or not id or len(id) > 255 or "\x00" in id:
-        raise errors.ConfigError(
-            f"The id {str(id)[:60]!r} cannot identify an event.",
-            means="Nothing was stored.",
-            todo="Use a text of 1 to 255 characters without NUL.",
-        )
-    return id
 
 
 def _checked_limit(limit: int) -> int:

@@ -16,11 +16,12 @@ from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
 
 if TYPE_CHECKING:
-    from onceward.app import App
     from onceward.authoring.workflow import Workflow
+    from onceward.desk import Desk
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+HandleT_co = TypeVar("HandleT_co", covariant=True)
 
 
 class RunHandle(Generic[R_co]):
@@ -33,13 +34,13 @@ class RunHandle(Generic[R_co]):
 
     def __init__(
         self,
-        app: App,
+        desk: Desk,
         run_id: str,
         workflow: Workflow[..., R_co] | None = None,
         *,
         is_duplicate: bool = False,
     ) -> None:
-        self._app = app
+        self._desk = desk
         self._workflow = workflow
         self.run_id = run_id
         self.is_duplicate = is_duplicate
@@ -50,7 +51,7 @@ class RunHandle(Generic[R_co]):
         Raises:
             NotFound: no such run in this namespace.
         """
-        return await self._app._run_row(self.run_id)
+        return await self._desk.run_row(self.run_id)
 
     async def state(self) -> RunState:
         """Give where the run stands."""
@@ -67,13 +68,13 @@ class RunHandle(Generic[R_co]):
             RunWasCancelled: it was cancelled.
             TimeoutError: it has not ended yet.
         """
-        row = await self._app._ended(self.run_id, None if timeout is None else to_ms(timeout, what="timeout"))
+        row = await self._desk.ended(self.run_id, None if timeout is None else to_ms(timeout, what="timeout"))
         if row.state is RunState.CANCELLED:
             raise errors.RunWasCancelled(f"Run {row.run_id} of {row.workflow!r} was cancelled.")
         if row.state is RunState.FAILED:
             told = msgspec.json.decode(row.error or "{}")
             raise errors.RunFailed(row.run_id, told.get("type", "Exception"), told.get("message", ""))
-        workflow = self._workflow or self._app._workflows.get(row.workflow)
+        workflow = self._workflow or self._desk.workflows.get(row.workflow)
         if row.output is None:
             return None  # type: ignore[return-value]
         decoder = codec.codec_for(Any) if workflow is None else workflow.result_codec
@@ -82,15 +83,15 @@ class RunHandle(Generic[R_co]):
 
     async def steps(self, generation: int | None = None) -> list[StepRow]:
         """Give the records of a generation, the present one by default, in saved order."""
-        return await self._app._ask("steps", self.run_id, generation)  # type: ignore[no-any-return]
+        return await self._desk.ask("steps", self.run_id, generation)  # type: ignore[no-any-return]
 
     async def attempts(self) -> list[AttemptRow]:
         """Give the attempts that ended without ending their generation well, oldest first."""
-        return await self._app._ask("attempts", self.run_id)  # type: ignore[no-any-return]
+        return await self._desk.ask("attempts", self.run_id)  # type: ignore[no-any-return]
 
     async def children(self) -> list[RunRow]:
         """Give the runs that this run started or called."""
-        return await self._app._ask("children", self.run_id)  # type: ignore[no-any-return]
+        return await self._desk.ask("children", self.run_id)  # type: ignore[no-any-return]
 
     async def retry(self, *, actor: str = "app") -> Reply:
         """Begin the next attempt of the same generation; saved steps are kept.
@@ -100,7 +101,7 @@ class RunHandle(Generic[R_co]):
         Raises:
             StateConflict: the run completed, was cancelled, is held or being cancelled.
         """
-        return await self._app._steer(Verb.RETRY, self.run_id, actor=actor)
+        return await self._desk.steer(Verb.RETRY, self.run_id, actor=actor)
 
     async def restart(self, *, actor: str = "app") -> Reply:
         """Begin a new generation of the same run: every step runs again; the old records stay.
@@ -108,7 +109,7 @@ class RunHandle(Generic[R_co]):
         Raises:
             StateConflict: the run is being cancelled.
         """
-        return await self._app._steer(Verb.RESTART, self.run_id, actor=actor)
+        return await self._desk.steer(Verb.RESTART, self.run_id, actor=actor)
 
     async def replay(
         self,
@@ -129,12 +130,12 @@ class RunHandle(Generic[R_co]):
         Raises:
             ConfigError: the run has no such step.
         """
-        run_id, is_duplicate = await self._app._replay(self.run_id, from_step, payload, request_id, actor)
-        return RunHandle(self._app, run_id, self._workflow, is_duplicate=is_duplicate)
+        run_id, is_duplicate = await self._desk.replay(self.run_id, from_step, payload, request_id, actor)
+        return RunHandle(self._desk, run_id, self._workflow, is_duplicate=is_duplicate)
 
     async def cancel(self, *, actor: str = "app") -> Reply:
         """End the run from outside; its clean-up steps still run. The reply tells the truth."""
-        return await self._app._steer(Verb.CANCEL, self.run_id, actor=actor)
+        return await self._desk.steer(Verb.CANCEL, self.run_id, actor=actor)
 
     async def answer(self, answer: str, *, actor: str = "app") -> Reply:
         """Let a held run go on: ``"retry"`` with another attempt, ``"fail"`` to give up.
@@ -142,7 +143,7 @@ class RunHandle(Generic[R_co]):
         Raises:
             StateConflict: the run is not held.
         """
-        return await self._app._steer(Verb.ANSWER, self.run_id, actor=actor, answer=answer)
+        return await self._desk.steer(Verb.ANSWER, self.run_id, actor=actor, answer=answer)
 
     async def dismiss(self, *, actor: str = "app") -> Reply:
         """Take a failed run off the list of open problems.
@@ -150,7 +151,7 @@ class RunHandle(Generic[R_co]):
         Raises:
             StateConflict: the run did not fail.
         """
-        return await self._app._steer(Verb.DISMISS, self.run_id, actor=actor)
+        return await self._desk.steer(Verb.DISMISS, self.run_id, actor=actor)
 
     def __repr__(self) -> str:
         """Show the id."""
@@ -158,7 +159,7 @@ class RunHandle(Generic[R_co]):
 
 
 @dataclass(frozen=True)
-class Emitted:
+class Emitted(Generic[HandleT_co]):
     """What an emit did.
 
     Attributes:
@@ -172,7 +173,7 @@ class Emitted:
     source: str
     id: str
     is_duplicate: bool
-    runs: Sequence[RunHandle[Any]]
+    runs: Sequence[HandleT_co]
 
 
 class EventView:

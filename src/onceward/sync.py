@@ -10,10 +10,13 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from onceward.authoring.current import frame_var
-from onceward.core.duration import Duration, to_ms
+from onceward.authoring.event import Event
+from onceward.core import errors
+from onceward.core.duration import Duration
 from onceward.core.model import AttemptRow, EventRow, RunRow, StepRow
 from onceward.core.states import RunState
 from onceward.core.steer import Reply
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
 
 
 class SyncApp:
@@ -41,26 +47,39 @@ class SyncApp:
     # --- life ----------------------------------------------------------------------------------
 
     def open(self, *, runs: bool = True) -> None:
-        """Start the thread and open the app in it; calling it again does nothing."""
+        """Start the thread and open the app in it; calling it again does nothing.
+
+        Raises:
+            As `App.open`; then there is no thread either.
+        """
         with self._lock:
             if self._loop is None:
                 loop = self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=loop.run_forever, name="onceward-loop", daemon=True)
                 self._thread.start()
-        self._wait(self._app.open(runs=runs))
+        try:
+            self.wait(self._app.open(runs=runs))
+        except BaseException:
+            self._end_thread()
+            raise
 
     def close(self, grace: Duration | None = None) -> None:
         """Close the app and end the thread."""
+        if self._loop is not None:
+            try:
+                self.wait(self._app.close(grace))
+            finally:
+                self._end_thread()
+
+    def _end_thread(self) -> None:
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
-        if loop is None or thread is None:
-            return
-        asyncio.run_coroutine_threadsafe(self._app.close(grace), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
 
-    def __enter__(self) -> SyncApp:
+    def __enter__(self) -> Self:
         """Open."""
         self.open()
         return self
@@ -69,44 +88,117 @@ class SyncApp:
         """Close."""
         self.close()
 
-    def _wait(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        if self._loop is None:
-            # Opened elsewhere, in an event loop that this thread must not be: `def` steps.
-            worker = self._app._open_worker()
-            return asyncio.run_coroutine_threadsafe(coroutine, worker.loop).result()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+    def wait(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Run a verb in the app's event loop and block until it answers.
+
+        Raises:
+            StepMisuse: called in that event loop itself, which would wait for itself for ever.
+        """
+        loop = self._loop
+        try:
+            if loop is None:
+                # Opened elsewhere, in an event loop that this thread must not be: `def` steps.
+                loop = self._app.worker.loop
+            if _is_running_here(loop):
+                raise errors.StepMisuse(
+                    "A blocking verb of app.sync was called in the app's own event loop.",
+                    means="The loop would wait for itself for ever.",
+                    todo="In async code call the verb without sync, e.g. `await app.emit(…)`.",
+                )
+        except BaseException:
+            coroutine.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
     # --- verbs ---------------------------------------------------------------------------------
 
     def emit(
-        self, type: str, payload: Any = None, *, id: str | None = None, subject: str | None = None
-    ) -> Emitted:
+        self,
+        type: str,
+        payload: Any = None,
+        *,
+        id: str | None = None,
+        subject: str | None = None,
+        occurred_at: datetime | None = None,
+    ) -> Emitted[SyncRunHandle[Any]]:
         """Store an event; see `App.emit`."""
-        if frame_var.get() is not None:
-            return _at_once(self._app.emit(type, payload, id=id, subject=subject))
-        return self._wait(self._app.emit(type, payload, id=id, subject=subject))
+        coroutine = self._app.emit(type, payload, id=id, subject=subject, occurred_at=occurred_at)
+        emitted = self._say(coroutine, has_id=id is not None)
+        runs = [SyncRunHandle(self, handle) for handle in emitted.runs]
+        return Emitted(emitted.source, emitted.id, emitted.is_duplicate, runs)
 
-    def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> SyncRunHandle[R]:
+    @overload
+    def start(
+        self, workflow: Workflow[[Event], R], payload: Any = ..., /, *, id: str | None = ...
+    ) -> SyncRunHandle[R]: ...
+    @overload
+    def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> SyncRunHandle[R]: ...
+    @overload
+    def start(self, workflow: Workflow[[], R], /, *, id: str | None = ...) -> SyncRunHandle[R]: ...
+    @overload
+    def start(self, workflow: Workflow[[A1], R], a1: A1, /, *, id: str | None = ...) -> SyncRunHandle[R]: ...
+    @overload
+    def start(
+        self, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, id: str | None = ...
+    ) -> SyncRunHandle[R]: ...
+    @overload
+    def start(
+        self, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, id: str | None = ...
+    ) -> SyncRunHandle[R]: ...
+    def start(self, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> SyncRunHandle[Any]:
         """Start a run; see `App.start`."""
         coroutine = self._app.start(workflow, *args, **kwargs)
-        handle = _at_once(coroutine) if frame_var.get() is not None else self._wait(coroutine)
-        return SyncRunHandle(self, handle)
+        return SyncRunHandle(self, self._say(coroutine, has_id="id" in kwargs))
+
+    def _say(self, coroutine: Coroutine[Any, Any, R], *, has_id: bool) -> R:
+        """Emit or start: at once inside a step's body, which only notes what to commit."""
+        return self.wait(coroutine) if has_id or frame_var.get() is None else _at_once(coroutine)
 
     def run(self, run_id: str) -> SyncRunHandle[Any]:
         """Give a handle on a run by its id."""
         return SyncRunHandle(self, self._app.run(run_id))
 
-    def runs(self, **where: Any) -> list[RunRow]:
-        """List runs; see `App.runs`."""
-        return self._wait(self._app.runs(**where))
+    def runs(
+        self,
+        *,
+        workflow: str | None = None,
+        state: RunState | str | None = None,
+        source: str | None = None,
+        event_id: str | None = None,
+        problems: bool = False,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> list[RunRow]:
+        """List runs, newest first; see `App.runs`."""
+        return self.wait(
+            self._app.runs(
+                workflow=workflow,
+                state=state,
+                source=source,
+                event_id=event_id,
+                problems=problems,
+                before=before,
+                limit=limit,
+            )
+        )
 
     def event(self, source: str, id: str) -> EventView:
         """Give an event with its runs and deliveries; see `App.event`."""
-        return self._wait(self._app.event(source, id))
+        return self.wait(self._app.event(source, id))
 
-    def events(self, **where: Any) -> list[EventRow]:
-        """List events; see `App.events`."""
-        return self._wait(self._app.events(**where))
+    def events(
+        self,
+        *,
+        source: str | None = None,
+        type: str | None = None,
+        subject: str | None = None,
+        before: tuple[int, str, str] | None = None,
+        limit: int = 100,
+    ) -> list[EventRow]:
+        """List events, newest first; see `App.events`."""
+        return self.wait(
+            self._app.events(source=source, type=type, subject=subject, before=before, limit=limit)
+        )
 
 
 class SyncRunHandle(Generic[R_co]):
@@ -120,37 +212,35 @@ class SyncRunHandle(Generic[R_co]):
 
     def row(self) -> RunRow:
         """Give everything that is stored of the run itself."""
-        return self._app._wait(self._handle.row())
+        return self._app.wait(self._handle.row())
 
     def state(self) -> RunState:
         """Give where the run stands."""
-        return self._app._wait(self._handle.state())
+        return self._app.wait(self._handle.state())
 
     def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the run's end and give its result; see `RunHandle.result`."""
-        if timeout is not None:
-            to_ms(timeout, what="timeout")
-        return self._app._wait(self._handle.result(timeout))
+        return self._app.wait(self._handle.result(timeout))
 
     def steps(self, generation: int | None = None) -> list[StepRow]:
         """Give the records of a generation in saved order."""
-        return self._app._wait(self._handle.steps(generation))
+        return self._app.wait(self._handle.steps(generation))
 
     def attempts(self) -> list[AttemptRow]:
         """Give the attempts that ended without ending their generation well."""
-        return self._app._wait(self._handle.attempts())
+        return self._app.wait(self._handle.attempts())
 
     def children(self) -> list[RunRow]:
         """Give the runs that this run started or called."""
-        return self._app._wait(self._handle.children())
+        return self._app.wait(self._handle.children())
 
     def retry(self, *, actor: str = "app") -> Reply:
         """Begin the next attempt; see `RunHandle.retry`."""
-        return self._app._wait(self._handle.retry(actor=actor))
+        return self._app.wait(self._handle.retry(actor=actor))
 
     def restart(self, *, actor: str = "app") -> Reply:
         """Begin a new generation; see `RunHandle.restart`."""
-        return self._app._wait(self._handle.restart(actor=actor))
+        return self._app.wait(self._handle.restart(actor=actor))
 
     def replay(
         self,
@@ -161,22 +251,33 @@ class SyncRunHandle(Generic[R_co]):
         actor: str = "app",
     ) -> SyncRunHandle[R_co]:
         """Make a new run of the same event; see `RunHandle.replay`."""
-        handle = self._app._wait(
+        handle = self._app.wait(
             self._handle.replay(from_step=from_step, payload=payload, request_id=request_id, actor=actor)
         )
         return SyncRunHandle(self._app, handle)
 
     def cancel(self, *, actor: str = "app") -> Reply:
         """End the run from outside; see `RunHandle.cancel`."""
-        return self._app._wait(self._handle.cancel(actor=actor))
+        return self._app.wait(self._handle.cancel(actor=actor))
 
     def answer(self, answer: str, *, actor: str = "app") -> Reply:
         """Let a held run go on; see `RunHandle.answer`."""
-        return self._app._wait(self._handle.answer(answer, actor=actor))
+        return self._app.wait(self._handle.answer(answer, actor=actor))
 
     def dismiss(self, *, actor: str = "app") -> Reply:
         """Take a failed run off the list of open problems."""
-        return self._app._wait(self._handle.dismiss(actor=actor))
+        return self._app.wait(self._handle.dismiss(actor=actor))
+
+    def __repr__(self) -> str:
+        """Show the id."""
+        return repr(self._handle)
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def _at_once(coroutine: Coroutine[Any, Any, R]) -> R:

@@ -1,8 +1,9 @@
-"""Arms failpoints of a real process from ``ONCEWARD_FAILPOINT=name:action[:n][,…]``.
+"""Arms failpoints of a real process from ``ONCEWARD_FAILPOINT=name[@detail]:action[:n][,…]``.
 
 Actions: ``kill`` ends the process as SIGKILL does, ``pause`` stops it as SIGSTOP does until it is
 continued, ``raise`` fails there, ``drop-reply`` loses the reply of the commit that just happened.
-``n`` is which pass through the failpoint triggers it, counted from 1.
+``n`` is which pass through the failpoint triggers it, counted from 1. With a detail only passes
+with that detail count: ``step.after_body@charge:kill:3`` is the third end of a body of ``charge``.
 """
 
 from __future__ import annotations
@@ -38,16 +39,20 @@ def parse(text: str) -> dict[str, _Armed]:
     """
     armed = {}
     for part in filter(None, text.split(",")):
-        name, _, rest = part.strip().partition(":")
+        place, _, rest = part.strip().partition(":")
         action, _, nth = rest.partition(":")
-        if name not in core.REGISTRY or action not in ACTIONS or not (nth or "1").isdigit():
+        if (
+            place.partition("@")[0] not in core.REGISTRY
+            or action not in ACTIONS
+            or not (nth or "1").isdigit()
+        ):
             raise errors.ConfigError(
                 f"{VARIABLE}={part!r} names no failpoint and action.",
                 means="Nothing would fail.",
-                todo=f"Write name:action[:n] with an action of {', '.join(ACTIONS)}; "
+                todo=f"Write name[@detail]:action[:n] with an action of {', '.join(ACTIONS)}; "
                 "onceward.testing.failpoints() lists the names.",
             )
-        armed[name] = _Armed(action, int(nth or "1"))
+        armed[place] = _Armed(action, int(nth or "1"))
     return armed
 
 
@@ -59,15 +64,16 @@ def arm_from_environment() -> None:
     armed = parse(text)
     lock = threading.Lock()
 
-    def hook(name: str, _detail: str) -> None:
-        one = armed.get(name)
-        if one is None:
-            return
-        with lock:
-            one.passed += 1
-            if one.passed != one.nth:
-                return
-        act(one.action, name)
+    def hook(name: str, detail: str) -> None:
+        for place in (name, f"{name}@{detail}"):
+            one = armed.get(place)
+            if one is None:
+                continue
+            with lock:
+                one.passed += 1
+                is_due = one.passed == one.nth
+            if is_due:
+                act(one.action, name)
 
     core.arm(hook)
 

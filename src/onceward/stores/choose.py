@@ -9,7 +9,9 @@ from onceward.core import errors
 from onceward.core.model import Millis
 from onceward.core.ports import Store
 from onceward.core.settings import Settings
-from onceward.core.store_url import SqliteUrl, parse
+from onceward.core.store_url import SqliteUrl, StoreUrl, parse
+from onceward.stores import migrate
+from onceward.stores.statements import SQLITE_MACROS, postgres_macros
 
 
 def make_store(settings: Settings, *, now_ms: Callable[[], Millis], draw: Callable[[], float]) -> Store:
@@ -23,13 +25,7 @@ def make_store(settings: Settings, *, now_ms: Callable[[], Millis], draw: Callab
     Raises:
         ConfigError: no store is named, the URL cannot be read, or its driver is not installed.
     """
-    if settings.store is None:
-        raise errors.ConfigError(
-            "No store is named.",
-            means="There is nowhere to keep events and runs.",
-            todo='Write App("sqlite:///orders.db"), or set ONCEWARD_STORE.',
-        )
-    url = parse(settings.store)
+    url = _url(settings)
     if isinstance(url, SqliteUrl):
         from onceward.stores.sqlite import SqliteStore
 
@@ -53,3 +49,27 @@ def make_store(settings: Settings, *, now_ms: Callable[[], Millis], draw: Callab
         draw=draw,
         sleep=time.sleep,
     )
+
+
+def migration_script(settings: Settings, *, now_ms: Millis) -> str:
+    """Give the migrations of the store that *settings* name as SQL text; connects to nothing.
+
+    Raises:
+        ConfigError: no store is named, or the URL cannot be read.
+    """
+    url = _url(settings)
+    if isinstance(url, SqliteUrl):
+        return migrate.script(SQLITE_MACROS, now_ms=now_ms, begin="begin immediate")
+    return migrate.script(
+        postgres_macros(url.schema), now_ms=now_ms, setup=(f'create schema if not exists "{url.schema}"',)
+    )
+
+
+def _url(settings: Settings) -> StoreUrl:
+    if settings.store is None:
+        raise errors.ConfigError(
+            "No store is named.",
+            means="There is nowhere to keep events and runs.",
+            todo='Write App("sqlite:///orders.db"), or set ONCEWARD_STORE.',
+        )
+    return parse(settings.store)

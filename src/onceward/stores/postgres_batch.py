@@ -205,7 +205,7 @@ class PackedBatch:
                     moved = {run_id for (run_id,) in rows(result)}
                     outcome.lost_fences |= {move.run_id for move in self._moves} - moved
             elif name == "accept":
-                outcome.lost_events = {(source, event_id) for source, event_id, _ in rows(result)}
+                outcome.lost_events = set(rows(result))
             elif name == "claim":
                 outcome.claimed += rows(result)
         return outcome

@@ -99,17 +99,23 @@ class Database:
                 f"The store {self.address} is closed.", means="Nothing was written.", todo="Open it again."
             )
 
-    def connect(self) -> Session:
-        """Open a session whose plans and waits are pinned."""
+    def connect(self, *, is_hot: bool) -> Session:
+        """Open a session whose plans and waits are pinned.
+
+        Args:
+            is_hot: for the same few statements again and again: they are planned once.
+        """
         self._pid = os.getpid()
         connection = self.connect_bare()
         try:
-            pinned = pins(self._lease_ms, self.server_version, is_local=bool(self.has_pooler))
-            if not self.has_pooler:
+            has_pooler = bool(self.has_pooler)
+            pinned = pins(self._lease_ms, self.server_version, is_hot=is_hot, is_local=has_pooler)
+            if not has_pooler:
                 connection.execute(pinned.sql)
             return Session(
                 connection,
-                pins=pinned if self.has_pooler else None,
+                pins=pinned if has_pooler else None,
+                prepares=is_hot and not has_pooler,
                 reply_ms=max(REPLY_MS_MIN, self._lease_ms),
             )
         except BaseException:
@@ -158,10 +164,16 @@ class Database:
 
 
 class Link:
-    """The place of one session, for one user at a time."""
+    """The place of one session, for one user at a time.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: where to connect.
+        is_hot: for the same few statements again and again.
+    """
+
+    def __init__(self, database: Database, *, is_hot: bool = False) -> None:
         self._database = database
+        self._is_hot = is_hot
         self._lock = threading.RLock()
         self._session: Session | None = None
 
@@ -193,7 +205,8 @@ class Link:
     def _usable_session(self) -> Session:
         self._drop_if(False)
         if self._session is None:
-            self._session = self._database.connect()
+            self._database.check_usable()  # once more, since it may have been closed while we waited
+            self._session = self._database.connect(is_hot=self._is_hot)
         return self._session
 
     def _drop_if(self, is_broken: bool) -> None:
@@ -256,22 +269,27 @@ def address_of(options: Mapping[str, Any]) -> str:
     return f"postgresql://{user}{host}{port}/{options.get('dbname', '')}"
 
 
-def pins(lease_ms: int, server_version: int, *, is_local: bool) -> Statement:
+def pins(lease_ms: int, server_version: int, *, is_hot: bool, is_local: bool) -> Statement:
     """Give the statement that pins plans and bounds waits, for a session or a transaction.
 
-    With young statistics the planner would scan whole tables to join a batch, 13 times slower;
-    every statement of ours has its index. Half a lease is longer than any sound batch, and short
-    enough that a stopped process holds nothing when its lease is out (RULINGS 2).
+    Every statement of ours has its index, and rows are looked up one by one in it; other plans
+    only seem better, to a planner whose statistics are young. Half a lease is longer than any
+    sound batch, and short enough that a stopped process holds nothing when its lease is out
+    (RULINGS 2).
     """
     settings = {
         "enable_seqscan": "off",
         "enable_hashjoin": "off",
         "enable_mergejoin": "off",
+        "enable_bitmapscan": "off",
+        "enable_material": "off",
+        "enable_memoize": "off",
         "jit": "off",  # what is disabled counts as so costly that it would set in
-        "plan_cache_mode": "force_generic_plan",
         "lock_timeout": f"{lease_ms // 2}ms",
         "idle_in_transaction_session_timeout": f"{lease_ms // 2}ms",
     }
+    if is_hot:
+        settings["plan_cache_mode"] = "force_generic_plan"
     if server_version >= 170000:
         settings["transaction_timeout"] = f"{lease_ms}ms"
     scope = "true" if is_local else "false"

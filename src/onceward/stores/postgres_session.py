@@ -35,20 +35,25 @@ class Session:
 
     Args:
         connection: just opened, in autocommit mode.
-        pins: what each transaction sets for itself. None where the session has it already; then
-            nobody else uses the connection, and statements are prepared once.
+        pins: what each transaction sets for itself; None where the session has it already.
+        prepares: whether statements are prepared once; not where a pooler shares the connection.
         reply_ms: how long a reply may take before the connection counts as lost.
     """
 
     def __init__(
-        self, connection: psycopg.Connection[Any], *, pins: Statement | None, reply_ms: float
+        self,
+        connection: psycopg.Connection[Any],
+        *,
+        pins: Statement | None,
+        prepares: bool,
+        reply_ms: float,
     ) -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
         self.reply_ms = reply_ms
-        self._prepares = pins is None
+        self._prepares = prepares
         self._preamble: list[Call] = [] if pins is None else [(pins, [])]
         self._prepared: set[bytes] = set()
         self._awaited: deque[bytes | None] = deque()  # a mark for each result: _SYNC, a key, None
@@ -160,7 +165,7 @@ class Session:
     def _send(self, calls: Sequence[Call]) -> None:
         pgconn, awaited = self._pgconn, self._awaited
         for made, values in calls:
-            if self._prepares:
+            if self._prepares and made.is_preparable:
                 key = made.key
                 if key not in self._prepared:
                     pgconn.send_prepare(key, made.sql)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from onceward.core import errors, failpoints
 from onceward.core.model import AuditRow, Millis, ProcessRow, StepRow, WorkflowRow
@@ -67,11 +68,18 @@ class SqliteStore(SqliteReads):
 
     def open(self, *, migrate: bool) -> None:
         """Open the file, create it if it is missing, and bring the schema up to date if asked."""
+        if not migrate:
+            self._refuse_to_create()
         self._connections.open(lambda connection: self._migrate(connection, apply=migrate))
 
     def close(self) -> None:
         """Close both connections; what is committed stays."""
         self._connections.close()
+
+    def _refuse_to_create(self) -> None:
+        """Leave no empty file behind where somebody only looks."""
+        if not self._connections.is_memory and not Path(self.path).exists():
+            raise self._outdated(migrate.migrations(_MACROS))
 
     def _migrate(self, connection: sqlite3.Connection, *, apply: bool) -> None:
         known = migrate.migrations(_MACROS)

@@ -33,7 +33,9 @@ _TRANSIENT = (
     "SQLITE_PROTOCOL",
 )
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
-_UNTRUSTED = ("SQLITE_FULL", "SQLITE_IOERR")
+_UNTRUSTED = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")
+"""After these a connection is made anew: a write or sync failed half way, or the file changed its
+mode under it, which the connection does not notice when it is mended."""
 
 _inherited: list[object] = []  # connections from before a fork: closing them here would harm the parent
 
@@ -109,6 +111,7 @@ class Connections:
     def _connect(self) -> sqlite3.Connection:
         if self._shared is not None:
             return self._shared
+        self._refuse_read_only()
         connection = self._plain(cached_statements=256)
         try:
             self._keep_private()
@@ -136,6 +139,16 @@ class Connections:
             cached_statements=cached_statements,
             timeout=BUSY_TIMEOUT_MS / 1000,
         )
+
+    def _refuse_read_only(self) -> None:
+        # SQLite would open it to be read and leave a log with the same mode behind, which then
+        # stands in the way when the file may be written again.
+        if not self.is_memory and os.path.exists(self.path) and not os.access(self.path, os.W_OK):
+            raise errors.StoreUnavailable(
+                f"The file {self.path} is read-only for this user.",
+                means="Nothing can be accepted or saved; nothing was changed.",
+                todo="Give this user write access to the file and its folder.",
+            )
 
     def _keep_private(self) -> None:
         """Take the file from everybody else; SQLite gives its log the same mode when it makes it (F49)."""

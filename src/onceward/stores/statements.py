@@ -28,9 +28,14 @@ SQLITE_MACROS: Mapping[str, str] = {
     "i": "onceward_",
     "key": "text",
     "int": "integer",
+    "small": "integer",
     "bytes": "blob",
     "packed": " without rowid",
     "hot": "",
+    "by_identity": " indexed by onceward_run_identity",
+    "by_problem": " indexed by onceward_run_problem",
+    "by_parent": " indexed by onceward_run_parent",
+    "by_owner": " indexed by onceward_queue_owned",
 }
 
 
@@ -42,9 +47,14 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "i": "",
         "key": 'text collate "C"',
         "int": "bigint",
+        "small": "integer",
         "bytes": "bytea",
         "packed": "",
-        "hot": " with (fillfactor = 75)",
+        "hot": " with (fillfactor = 45)",
+        "by_identity": "",
+        "by_problem": "",
+        "by_parent": "",
+        "by_owner": "",
     }
 
 

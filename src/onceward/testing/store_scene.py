@@ -218,6 +218,11 @@ def move(
     return RunMove(state=state, now=now, due_at=due_at, **{**values, **changes})
 
 
+def waiting(run: RunRow, *, now: Millis) -> RunMove:
+    """Give the move of a run that only a wake-up brings back."""
+    return move(run, RunState.WAITING, now=now, due_at=NEVER, reason="waits for a called run")
+
+
 def attempt_log(run: RunRow, outcome: str, *, now: Millis, **changes: Any) -> AttemptRow:
     """Give the record of a run's present attempt, which ends."""
     values = {"started_at": run.started_at, "ended_at": now}
@@ -398,7 +403,8 @@ class Process:
 
     def wait(self, run: RunRow) -> RunRow:
         """Give up a run until something wakes it."""
-        return self.move(run, RunState.WAITING, due_at=NEVER, reason="waits for a called run")
+        assert self.save(run, becomes=waiting(run, now=self.stores.now))
+        return self.read(run.run_id)
 
     def next_due(self, workflows: Sequence[str] = WORKFLOWS) -> Millis | None:
         """Give when the next unowned run wants to be claimed."""

@@ -1,4 +1,6 @@
--- Reads that both databases share. Placeholders are :name.
+-- Reads that both databases share. Placeholders are :name. A macro {by_...} behind a table names
+-- the index on SQLite, which without statistics prefers to walk the primary key through the whole
+-- namespace; on PostgreSQL it is empty.
 
 -- name: run
 select {run} from {t}run r where r.namespace = :namespace and r.run_id = :run_id
@@ -17,7 +19,7 @@ limit :limit
 
 -- name: runs_of_event
 -- By the identity index.
-select {run} from {t}run r
+select {run} from {t}run r{by_identity}
 where r.namespace = :namespace and r.source = :source and r.event_id = :event_id
   and (cast(:before as text) is null or r.run_id < :before)
   and (cast(:workflow as text) is null or r.workflow = :workflow)
@@ -27,7 +29,7 @@ limit :limit
 
 -- name: problems
 -- By the partial index on problem_at.
-select {run} from {t}run r
+select {run} from {t}run r{by_problem}
 where r.namespace = :namespace and r.problem_at is not null and r.dismissed_at is null
   and (cast(:before as text) is null or r.run_id < :before)
   and (cast(:source as text) is null or r.source = :source)
@@ -38,7 +40,7 @@ order by r.run_id desc
 limit :limit
 
 -- name: children
-select {run} from {t}run r
+select {run} from {t}run r{by_parent}
 where r.namespace = :namespace and r.parent_run_id = :run_id
 order by r.run_id
 
@@ -46,9 +48,10 @@ order by r.run_id
 select {event} from {t}event e where e.namespace = :namespace and e.source = :source and e.id = :event_id
 
 -- name: events
--- Newest first, by (received_at, source, id); the row comparison is one index range.
+-- Newest first, by (received_at, source, id); the row comparison is one index range. That all were
+-- received after 1970 is what its index wants to hear.
 select {event} from {t}event e
-where e.namespace = :namespace
+where e.namespace = :namespace and e.received_at > 0
   and (cast(:before_at as {int}) is null
        or (e.received_at, e.source, e.id) < (cast(:before_at as {int}), :before_source, :before_id))
   and (cast(:source as text) is null or e.source = :source)
@@ -87,5 +90,5 @@ select {workflow} from {t}workflow w where w.namespace = :namespace order by w.n
 select {process} from {t}process p where p.namespace = :namespace order by p.process_id
 
 -- name: owned
-select q.run_id, q.woken from {t}queue q
+select q.run_id, q.woken from {t}queue q{by_owner}
 where q.namespace = :namespace and q.process_id = :process_id

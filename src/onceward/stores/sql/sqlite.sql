@@ -183,12 +183,13 @@ select {run} from {t}run r where r.namespace = ? and r.run_id in (select value f
 select last_batch from {t}committer where namespace = ? and process_id = ?
 
 -- name: look
+-- One row. Each part is a few steps in an index, however many runs sleep.
 select
   (select min(due_at) from {t}queue
    where namespace = ?1 and process_id is null and workflow in (select value from json_each(?3))),
   (select min(lease_until) from {t}process where namespace = ?1 and process_id <> ?2),
   (select count(*) from {t}queue where namespace = ?1 and process_id = ?2),
-  (select group_concat(run_id) from {t}queue where namespace = ?1 and process_id = ?2 and woken = 1),
+  (select group_concat(run_id) from {t}queue{by_owner} where namespace = ?1 and process_id = ?2 and woken = 1),
   (select group_concat(process_id) from {t}process where namespace = ?1 and process_id <> ?2)
 
 -- name: give_back

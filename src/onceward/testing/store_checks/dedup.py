@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from onceward.core import errors
 from onceward.core.model import EventRow
 from onceward.core.ports import Accept, Accepted, RunFilter
 from onceward.core.states import RunState
@@ -17,6 +18,8 @@ from onceward.testing.store_scene import (
     event,
     new_run,
     queue_of,
+    rows,
+    step,
     together,
 )
 
@@ -89,6 +92,62 @@ def processes_that_race_for_the_same_events_make_one_run_of_each(stores: StoreFa
         assert sum(not reply.is_duplicate for reply in replies) == 1
         outcomes = Counter(row.outcome for row in store.deliveries("stripe", run.event_id))
         assert outcomes == {"accepted": 1, "duplicate": RACERS - 1}
+
+
+def a_large_batch_is_answered_in_its_order(stores: StoreFactory) -> None:
+    """A hundred accepts, every third of them doubled, beside a hundred saves, every fourth too late."""
+    process = Process(stores)
+    runs = [process.start(f"evt_run_{number}") for number in range(100)]
+    advances = [process.advance(run, step(), step("ship", seq=2)) for run in runs]
+    for advance in advances[::4]:
+        advance.fence -= 1
+    accepts = [accept(f"evt_{number - number % 3 // 2}") for number in range(100)]
+
+    result = process.apply(accepts=accepts, advances=advances)
+
+    assert result.held == [number % 4 != 0 for number in range(100)]
+    assert [len(process.store.steps(run.run_id)) for run in runs] == [
+        0 if n % 4 == 0 else 2 for n in range(100)
+    ]
+    assert [reply.is_duplicate for reply in result.accepted] == [number % 3 == 2 for number in range(100)]
+    for number, reply in enumerate(result.accepted):
+        first = accepts[number - 1] if number % 3 == 2 else accepts[number]
+        assert reply.runs == {"fulfil": first.runs[0].run_id}
+
+
+def an_event_that_two_runs_emit_is_one_event_and_both_are_saved(stores: StoreFactory) -> None:
+    """Steps may emit under an id of their own choice. In one batch that may be refused as a whole."""
+    process = Process(stores)
+    runs = [process.start(f"evt_{number}") for number in range(2)]
+    emits = [accept("order-7", "notify", source="emit/order.paid") for _ in runs]
+    advances = [process.advance(run, step(), accepts=[emit]) for run, emit in zip(runs, emits, strict=True)]
+    before = rows(process.store)
+
+    try:
+        result = process.apply(advances=advances)
+    except errors.StoreError:
+        assert before == rows(process.store)
+        held = [process.apply(advances=[advance]).held for advance in advances]
+        assert held == [[True], [True]]
+    else:
+        assert result.held == [True, True]
+
+    (notified,) = process.store.runs(RunFilter(workflow="notify"))
+    assert notified.run_id == emits[0].runs[0].run_id
+    assert [len(process.store.steps(run.run_id)) for run in runs] == [1, 1]
+
+
+def what_is_emitted_and_delivered_in_one_batch_is_one_event(stores: StoreFactory) -> None:
+    """A run emits what somebody accepts from outside, in one transaction: one of them is first."""
+    process = Process(stores)
+    run = process.start("evt_1")
+    inside, outside = (accept("order-7", "notify", source="emit/order.paid") for _ in range(2))
+
+    result = process.apply(accepts=[outside], advances=[process.advance(run, step(), accepts=[inside])])
+
+    (notified,) = process.store.runs(RunFilter(workflow="notify"))
+    assert result.accepted[0].runs == {"notify": notified.run_id}
+    assert result.accepted[0].is_duplicate is (notified.run_id == inside.runs[0].run_id)
 
 
 def an_event_fans_out_to_one_run_of_each_workflow(stores: StoreFactory) -> None:

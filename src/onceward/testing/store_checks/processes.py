@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from onceward.core import errors
 from onceward.core.model import ProcessRow, RunRow, WorkflowRow
 from onceward.core.ports import Look, RunFilter, Store, TakenOver
@@ -21,6 +23,8 @@ from onceward.testing.store_scene import (
     step,
     together,
 )
+
+RACES = 20
 
 
 def _take_over(store: Store, stores: StoreFactory, *, skip: str = "", limit: int = CRASH_LIMIT) -> TakenOver:
@@ -288,6 +292,61 @@ def a_heartbeat_that_comes_after_the_takeover_is_told(stores: StoreFactory) -> N
     raised(errors.LeaseLost, process.heartbeat)
 
     assert [row.process_id for row in other.store.processes()] == ["p2"]
+
+
+def a_takeover_that_races_a_batch_is_before_or_after_it(stores: StoreFactory) -> None:
+    """Either the checkpoint was saved and then the process was lost, or it was lost and nothing is saved."""
+    rescuer = stores.open()
+    for number in range(RACES):
+        owner = Process(stores, f"owner-{number}")
+        run = owner.start(f"evt_{number}")
+        stores.now += LEASE_MS + 1
+
+        outcomes: list[Any] = together(
+            lambda owner=owner, run=run: _saves(owner, run),  # type: ignore[misc]
+            lambda: _take_over(rescuer, stores),
+        )
+        saved, taken = outcomes
+
+        assert taken == TakenOver((owner.process_id,), 1, ())
+        assert len(rescuer.steps(run.run_id)) == int(saved)
+        after = rescuer.states([run.run_id])[run.run_id]
+        assert (after.state, after.attempt, after.crashes) == (RunState.QUEUED, 2, 1)
+        assert not _saves(owner, run), "after the takeover nothing goes through"
+
+
+def _saves(owner: Process, run: RunRow) -> bool:
+    try:
+        return owner.save(run, step())
+    except errors.LeaseLost:
+        return False
+
+
+def a_heartbeat_that_races_a_takeover_comes_in_time_or_is_told(stores: StoreFactory) -> None:
+    """The process goes on or is gone; never is it told that all is well and taken over all the same."""
+    rescuer = stores.open()
+    for number in range(RACES):
+        owner = Process(stores, f"owner-{number}")
+        run = owner.start(f"evt_{number}")
+        stores.now += LEASE_MS + 1
+
+        outcomes: list[Any] = together(
+            lambda owner=owner: _renews(owner),  # type: ignore[misc]
+            lambda: _take_over(rescuer, stores),
+        )
+        renewed, taken = outcomes
+
+        assert renewed is (taken.processes == ())
+        assert _saves(owner, run) is renewed
+        owner.store.leave(owner.process_id, stores.now)
+
+
+def _renews(owner: Process) -> bool:
+    try:
+        owner.heartbeat()
+    except errors.LeaseLost:
+        return False
+    return True
 
 
 def one_look_tells_what_a_poll_wants_to_know(stores: StoreFactory) -> None:

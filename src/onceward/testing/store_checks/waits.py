@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onceward.core.model import RunRow
+from onceward.core.ports import RunMove
 from onceward.core.states import RunState
 from onceward.testing.store_scene import (
     NEVER,
@@ -14,6 +15,7 @@ from onceward.testing.store_scene import (
     queue_of,
     step,
     together,
+    waiting,
 )
 
 RACES = 25
@@ -137,6 +139,51 @@ def a_wake_up_at_the_very_instant_is_not_lost(stores: StoreFactory) -> None:
 
         assert [parent.run_id] == [run.run_id for run in other.claim()], f"wake-up lost in race {number}"
         other.move(other.read(parent.run_id), RunState.COMPLETED)
+
+
+def a_parents_wait_and_its_childs_end_may_share_a_batch(stores: StoreFactory) -> None:
+    """One process holds both: in either order of the two commits the parent is due afterwards."""
+    process = Process(stores)
+    for number, is_parent_first in enumerate((True, False)):
+        parent = process.start(f"evt_{number}")
+        process.call(parent)
+        (child,) = process.claim(workflows=["invoice"])
+        waits = process.advance(parent, becomes=waiting(parent, now=stores.now))
+        ends = process.advance(
+            child, becomes=move(child, RunState.COMPLETED, now=stores.now, wakes_run_id=parent.run_id)
+        )
+
+        result = process.apply(advances=[waits, ends] if is_parent_first else [ends, waits])
+
+        assert result.held == [True, True]
+        assert [run.run_id for run in process.claim()] == [parent.run_id], f"parent first: {is_parent_first}"
+        assert process.save(process.read(parent.run_id), becomes=_completed(process, parent))
+
+
+def _completed(process: Process, run: RunRow) -> RunMove:
+    return move(process.read(run.run_id), RunState.COMPLETED, now=process.stores.now)
+
+
+def children_that_end_in_one_batch_wake_their_parent(stores: StoreFactory) -> None:
+    """Two wake-ups of one run in one transaction are one wake-up."""
+    process = Process(stores)
+    parent = process.start("evt_1")
+    process.call(parent, name="pack")
+    process.call(parent, name="ship", seq=2)
+    process.wait(parent)
+    children = process.claim()
+
+    result = process.apply(
+        advances=[
+            process.advance(
+                child, becomes=move(child, RunState.COMPLETED, now=stores.now, wakes_run_id=parent.run_id)
+            )
+            for child in children
+        ]
+    )
+
+    assert result.held == [True, True]
+    assert [run.run_id for run in process.claim()] == [parent.run_id]
 
 
 def a_claim_uses_the_wake_up_up(stores: StoreFactory) -> None:

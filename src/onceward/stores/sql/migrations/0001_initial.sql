@@ -2,6 +2,7 @@
 --   {t}      prefix of our tables: a schema on PostgreSQL, onceward_ on SQLite
 --   {key}    text that is compared byte by byte: text collate "C" / text
 --   {int}    a 64-bit integer: bigint / integer
+--   {small}  a 32-bit integer: integer / integer. What counts, and flags
 --   {bytes}  bytea / blob
 --   {packed} clustered by its key on SQLite (without rowid), nothing on PostgreSQL
 --   {hot}    room for updates in place on PostgreSQL (fillfactor), nothing on SQLite
@@ -22,7 +23,9 @@ create table {t}event (
     content_hash {key},
     primary key (namespace, source, id)
 );
-create index {i}event_received on {t}event (namespace, received_at);
+-- Partial, though it has every row, so that only queries that name the condition use it: on an
+-- empty table PostgreSQL's planner takes any index with the namespace for a look-up by key.
+create index {i}event_received on {t}event (namespace, received_at) where received_at > 0;
 
 -- One HTTP request that carried an event; body is null when the event's payload is the body.
 create table {t}delivery (
@@ -33,7 +36,7 @@ create table {t}delivery (
     received_at {int} not null,
     outcome {key} not null check (outcome in ('accepted', 'duplicate', 'clash')),
     content_hash {key} not null,
-    secret_index {int},
+    secret_index {small},
     request text,
     body {bytes},
     primary key (namespace, source, event_id, delivery_id)
@@ -49,10 +52,10 @@ create table {t}run (
     event_id {key} not null,
     replay_id {key} not null,
     state {key} not null check (state in ({run_states})),
-    generation {int} not null,
-    attempt {int} not null,
-    failures {int} not null,
-    crashes {int} not null,
+    generation {small} not null,
+    attempt {small} not null,
+    failures {small} not null,
+    crashes {small} not null,
     fence {int} not null,
     created_at {int} not null,
     started_at {int},
@@ -66,14 +69,16 @@ create table {t}run (
     warning text,
     replay_of {key},
     parent_run_id {key},
-    parent_generation {int},
-    is_called {int} not null,
-    depth {int} not null,
+    parent_generation {small},
+    is_called {small} not null,
+    depth {small} not null,
     input text,
     primary key (namespace, run_id)
 ){packed}{hot};
 -- At most one original run per (event, workflow); a replay adds its request id (RULINGS 11).
-create unique index {i}run_identity on {t}run (namespace, source, event_id, workflow, replay_id);
+-- Partial for the same reason as event_received; whoever names the source uses it.
+create unique index {i}run_identity on {t}run (namespace, source, event_id, workflow, replay_id)
+  where source is not null;
 create index {i}run_parent on {t}run (namespace, parent_run_id) where parent_run_id is not null;
 create index {i}run_problem on {t}run (namespace, problem_at) where problem_at is not null;
 
@@ -87,8 +92,8 @@ create table {t}queue (
     workflow {key} not null,
     due_at {int} not null,
     process_id {key},
-    woken {int} not null,
-    is_suspect {int} not null,
+    woken {small} not null,
+    is_suspect {small} not null,
     primary key (namespace, run_id)
 ){packed}{hot};
 create index {i}queue_due on {t}queue (namespace, due_at) where process_id is null;
@@ -98,14 +103,14 @@ create index {i}queue_owned on {t}queue (namespace, process_id) where process_id
 create table {t}step (
     namespace {key} not null,
     run_id {key} not null,
-    generation {int} not null,
+    generation {small} not null,
     name {key} not null,
     item {key} not null,
     ordinal {int} not null,
     seq {int} not null,
     kind {key} not null,
     state {key} not null check (state in ({step_states})),
-    attempt {int} not null,
+    attempt {small} not null,
     tries {int} not null,
     started_at {int} not null,
     ended_at {int},
@@ -122,8 +127,8 @@ create table {t}step (
 create table {t}attempt (
     namespace {key} not null,
     run_id {key} not null,
-    generation {int} not null,
-    attempt {int} not null,
+    generation {small} not null,
+    attempt {small} not null,
     started_at {int},
     ended_at {int} not null,
     outcome {key} not null,

@@ -1,0 +1,120 @@
+"""What a process says when it starts: what it is, where it keeps things, and what holds.
+
+Secrets are masked by those who hold them. It goes to the standard error, before the first log line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import click
+
+from onceward.app import App
+from onceward.cli.plain import plain
+from onceward.core.model import ProcessRow
+from onceward.core.triggers import OWN
+from onceward.version import __version__
+from onceward.web.receiver import HEALTH, HOOKS
+
+WAL_RESET_MENDED = (3, 51, 3)
+_LABEL_CHARS = 12
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the banner tells beside what the app's code says.
+
+    Attributes:
+        role: ``serve`` or ``worker``.
+        store: what the store says of itself.
+        others: processes registered in the store beside this one.
+        address: base URL of the receiver; None where there is none.
+        workers: how many processes this one starts.
+    """
+
+    role: str
+    store: Mapping[str, str]
+    others: Sequence[ProcessRow] = ()
+    address: str | None = None
+    workers: int = 1
+
+
+async def facts(app: App, role: str, *, address: str | None = None, workers: int = 1) -> Facts:
+    """Give what an open app's banner tells."""
+    others = [row for row in await app.processes() if row.pid != os.getpid()]
+    return Facts(role, await app.describe(), others, address, workers)
+
+
+def show(app: App, facts: Facts) -> None:
+    """Print the banner."""
+    context = click.get_current_context(silent=True)
+    color = None if context is None else context.color
+    click.echo(click.style(f"Onceward {__version__} {facts.role}", bold=True), err=True, color=color)
+    last = ""
+    for label, text in lines(app, facts):
+        shown = label if label != last else ""
+        style = {"fg": "yellow"} if label == "note" else {}
+        head = click.style(f"  {shown:{_LABEL_CHARS}}", dim=True)
+        click.echo(head + click.style(plain(text), **style), err=True, color=color)  # type: ignore[arg-type]
+        last = label
+
+
+def lines(app: App, facts: Facts) -> list[tuple[str, str]]:
+    """Give the banner's lines, each with its label; a label may come several times."""
+    settings, store = app.settings, facts.store
+    found = [
+        ("store", f"{store.get('store', '')}, {store.get('version', '')}"),
+        ("durability", store.get("durability", "")),
+        ("namespace", settings.namespace),
+    ]
+    if "connection" in store:
+        found.append(("connection", store["connection"]))
+    found += [("sources", text) for text in _sources(app, facts.address)]
+    found += [("workflows", text) for text in _workflows(app)]
+    processes = f", in each of {facts.workers} processes" if facts.workers > 1 else ""
+    found.append(("at once", f"{settings.concurrency} runs, {settings.threads} threads{processes}"))
+    if facts.address is not None:
+        found.append(("address", f"{facts.address}, health at {HEALTH}"))
+    found += [("note", text) for text in _notes(facts)]
+    return found
+
+
+def _sources(app: App, address: str | None) -> list[str]:
+    if not app.sources:
+        return ["none"]
+    width = max(len(name) for name in app.sources)
+    where = "" if address is None else f"POST {HOOKS}"
+    rows = []
+    for name, source in app.sources.items():
+        trust = "INSECURE, accepts anything" if source.insecure else ", ".join(map(repr, source.secrets))
+        place = f"{where}{name}".ljust(width + len(where))
+        rows.append(f"{place}  {type(source).__name__}, {trust}")
+    return rows
+
+
+def _workflows(app: App) -> list[str]:
+    if not app.workflows:
+        return ["none"]
+    width = max(len(name) for name in app.workflows)
+    rows = []
+    for name, workflow in app.workflows.items():
+        triggers = [
+            trigger.type if trigger.source == OWN else f"{trigger.source} {trigger.type}"
+            for trigger in workflow.triggers
+        ]
+        rows.append(f"{name.ljust(width)}  {', '.join(triggers) or 'started by name'}")
+    return rows
+
+
+def _notes(facts: Facts) -> list[str]:
+    version = re.search(r"SQLite (\d+)\.(\d+)\.(\d+)", facts.store.get("version", ""))
+    is_alone = facts.workers == 1 and not facts.others
+    if version is None or is_alone or tuple(map(int, version.groups())) >= WAL_RESET_MENDED:
+        return []
+    return [
+        "several processes share this file, and SQLite before 3.51.3 can corrupt one when two of them",
+        "reset its log at the same instant. Onceward lets one at a time; let no other program write to it.",
+    ]

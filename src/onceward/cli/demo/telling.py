@@ -1,0 +1,85 @@
+"""Tells the story to a person or to a machine, from the title to the exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+
+import click
+
+from onceward.cli.demo.screen import Screen, home_relative
+from onceward.cli.demo.story import Options, Told, tell
+from onceward.cli.demo.verdict import Verdict, as_json, judged
+from onceward.core.errors import OncewardError
+from onceward.version import __version__
+
+STORY_SECONDS_MAX = 120
+"""Far beyond what it takes, so that a story that hangs ends and is told as such."""
+
+INTERRUPTED, TERMINATED = 130, 143
+
+_TITLE = "A shop dies between a charge and its checkpoint, and finishes all the same."
+_TAKEN_OUT = {
+    "no-dedup": "Taken out: each delivery looks like an event that was never seen.",
+    "no-key": "Taken out: the shop sends no idempotency key with a charge.",
+}
+
+
+def run(options: Options, *, to_json: bool) -> int:
+    """Tell the story and give the exit status: 0 if everything is as promised, else 1.
+
+    Raises:
+        OncewardError: the story could not be told to its end.
+    """
+    screen = Screen(to_stderr=to_json)
+    taken_out = [_TAKEN_OUT[options.sabotage]] if options.sabotage else []
+    screen.title(f"Onceward {__version__}, the story of seed {options.seed}", _TITLE, *taken_out)
+    try:
+        told = asyncio.run(_told(options, screen))
+    except KeyboardInterrupt:
+        screen.say("Interrupted; every process was ended.")
+        return INTERRUPTED
+    except asyncio.CancelledError:
+        return TERMINATED
+    verdict = judged(told.plan, told.counted)
+    screen.table(verdict)
+    _conclude(screen, options, told, verdict)
+    if to_json:
+        click.echo(json.dumps(as_json(told.plan, told.counted, verdict) | {"store": told.store}))
+    return 0 if verdict.is_right else 1
+
+
+async def _told(options: Options, screen: Screen) -> Told:
+    task = asyncio.current_task()
+    assert task is not None
+    # Ctrl-C cancels the task by itself; being terminated leaves as little behind.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        async with asyncio.timeout(STORY_SECONDS_MAX):
+            with screen.working():
+                return await tell(options, screen)
+    except TimeoutError as error:
+        raise OncewardError(
+            f"The story did not end within {STORY_SECONDS_MAX} s.",
+            means="Nothing can be said about the promises.",
+            todo="Try it again on a machine that is less busy; --keep leaves the logs behind.",
+        ) from error
+
+
+def _conclude(screen: Screen, options: Options, told: Told, verdict: Verdict) -> None:
+    if verdict.is_right:
+        screen.verdict("As promised: each event has one run, each order was charged once.", is_right=True)
+    else:
+        what = ", ".join(verdict.wrong)
+        screen.verdict(f"NOT as promised: {what}.", is_right=False)
+        if options.sabotage:
+            screen.hint("", f"It was taken out with --break {options.sabotage}; this is what it is for.")
+    screen.hint("the app", home_relative(str(Path(__file__).with_name("shop.py"))))
+    screen.hint("promises", "docs/concepts.md")
+    screen.hint("begin", "docs/get-started.md")
+    if options.keep:
+        screen.hint("kept", f"{told.folder}: store, ledger.jsonl, shop.log")
+    else:
+        screen.hint("look", f"onceward demo --seed {options.seed} --keep leaves store, ledger and log behind")

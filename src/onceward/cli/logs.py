@@ -1,0 +1,35 @@
+"""The command line's logging: one line a record, whatever is in it.
+
+The library itself only logs under ``onceward.*`` and installs nothing. Lines go to the standard
+error: time in UTC, level, logger, message. A traceback becomes part of its record's line.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from onceward.cli.plain import plain
+
+
+class OneLine(logging.Formatter):
+    """Gives a record as one line without control characters."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 (logging's)
+        """Give the record's time by ISO 8601, in UTC with milliseconds."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        return f"{at:%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03d}Z"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give the line."""
+        return plain(super().format(record))
+
+
+def configure(level: str) -> None:
+    """Send everything from *level* up to the standard error; call it again to change the level."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logging.basicConfig(level=number, handlers=[handler], force=True)
+    # The server tells of its own start and stop what the banner and our last line say better.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING if number > logging.DEBUG else number)

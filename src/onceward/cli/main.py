@@ -1,0 +1,85 @@
+"""The ``onceward`` command: finds the command that was asked for, and says why one was refused.
+
+Each command is a module that is imported when it is named, and imports what is heavy when it runs,
+so that ``--help`` and ``--version`` answer at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from importlib import import_module
+from typing import Any
+
+import click
+
+from onceward.cli.refusal import Refusal
+from onceward.core.errors import OncewardError
+from onceward.version import __version__
+
+INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+
+EPILOG = """\b
+Exit status:
+  0    done
+  1    the answer is no: a demo that failed, a store that needs a migration; or another error
+  2    a wrong option, setting or application
+  3    the store cannot be used
+  130  interrupted
+
+Each setting can also be given as ONCEWARD_<NAME>. An option wins over what the code says, and that
+over the variable."""
+
+COMMANDS = {
+    "demo": "onceward.cli.demo.command",
+    "migrate": "onceward.cli.migrate",
+    "serve": "onceward.cli.serve",
+    "worker": "onceward.cli.worker",
+}
+
+
+class Commands(click.Group):
+    """The commands by name, imported when they are needed; our errors become refusals."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's)
+        """Give the names, sorted."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (click's)
+        """Give the command, or None, on which click says what was meant."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(COMMANDS[cmd_name]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the first argument names; an unknown one is told with what was meant."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            known = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(COMMANDS))}."
+            ctx.fail(f"No such command {name!r}. {known}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was named."""
+        if os.environ.get("NO_COLOR"):
+            ctx.color = False
+        try:
+            return super().invoke(ctx)
+        except OncewardError as error:
+            raise Refusal(error) from error
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EPILOG,
+)
+@click.version_option(__version__, prog_name="onceward", message="%(prog)s %(version)s")
+def main() -> None:
+    """Receive webhooks and events, make exactly one run of each, carry every run to its end."""

@@ -1,0 +1,124 @@
+"""Runs the receiver behind uvicorn, in this process or in several that share its socket.
+
+The app is opened before the server starts, so that an error of the store is told as such; the
+server's lifespan closes it after the last reply. Signals are ours: uvicorn's second one does not
+end a process that drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+import uvicorn
+
+from onceward.app import App
+from onceward.cli import banner
+from onceward.cli.listen import address_of, bound, cannot_listen, refuse_insecure
+from onceward.cli.signals import stop_signals, stop_with_parent
+from onceward.cli.starting import prepared
+
+_log = logging.getLogger("onceward.cli")
+
+
+def serve(
+    target: str,
+    given: Mapping[str, str | None],
+    *,
+    workers: int = 1,
+    insecure: bool = False,
+    listener_fd: int | None = None,
+    parent_fd: int | None = None,
+) -> None:
+    """Serve until a signal comes.
+
+    Args:
+        target: ``MODULE:APP``.
+        given: settings that were given as options, as text.
+        workers: how many processes serve.
+        insecure: strangers may reach sources that check nothing.
+        listener_fd: the socket, bound by the process that started this one; its banner is enough.
+        parent_fd: a pipe that closes when that process dies.
+
+    Raises:
+        OncewardError: the app cannot be had or opened, or the address cannot be listened on.
+    """
+    app = prepared(target, given)
+    settings = app.settings
+    refuse_insecure(app.sources.values(), settings.host, is_accepted=insecure)
+    if listener_fd is not None:
+        listener = socket.socket(fileno=listener_fd)
+    else:
+        listener = bound(settings.host, settings.port)
+    with listener:
+        if parent_fd is not None:
+            stop_with_parent(parent_fd)
+        if workers > 1:
+            from onceward.cli.supervisor import supervise
+
+            facts = asyncio.run(_facts_of_closed(app, address_of(listener), workers))
+            banner.show(app, facts)
+            supervise(target, given, workers, listener, drain_ms=settings.drain_ms)
+        else:
+            _serve_here(app, listener, is_told=listener_fd is not None)
+
+
+async def _facts_of_closed(app: App, address: str, workers: int) -> banner.Facts:
+    """Give the banner's facts; migrates the store, so that the workers need not compete for it."""
+    await app.open(runs=False)
+    try:
+        return await banner.facts(app, "serve", address=address, workers=workers)
+    finally:
+        await app.close()
+
+
+def _serve_here(app: App, listener: socket.socket, *, is_told: bool) -> None:
+    async def prepare() -> None:
+        await app.open()
+        if not is_told:
+            banner.show(app, await banner.facts(app, "serve", address=address_of(listener)))
+
+    config = uvicorn.Config(
+        app.asgi(),
+        lifespan="on",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, app.settings.drain_ms // 1000),
+    )
+    server = _Server(config, prepare)
+    host, port = listener.getsockname()[:2]
+    with stop_signals(server.ask_to_stop):
+        try:
+            server.run(sockets=[listener])
+        except OSError as error:
+            # Another process bound the same port and began to listen between our two steps.
+            raise cannot_listen(host, port, error) from error
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that waits for the app and leaves the signals to us."""
+
+    def __init__(self, config: uvicorn.Config, prepare: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(config)
+        self._prepare = prepare
+
+    def ask_to_stop(self) -> None:
+        """Drain and return."""
+        self.should_exit = True
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._prepare()
+        await super().serve(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        _log.info("draining, a second signal stops at once")
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

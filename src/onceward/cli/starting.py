@@ -1,0 +1,26 @@
+"""What ``serve`` and ``worker`` do alike before the app is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from onceward.app import App
+from onceward.cli import logs, target
+from onceward.core.settings import SETTINGS, resolve
+
+
+def prepared(name: str, given: Mapping[str, str | None]) -> App:
+    """Give the app that *name* names, configured with what was *given* as options.
+
+    Logging is set up before the app's module is imported, so that its records are shown; the level
+    that its code chose holds from then on.
+
+    Raises:
+        ConfigError: an option, a variable or the application cannot be used.
+    """
+    logs.configure(resolve(SETTINGS, given, os.environ).log_level)
+    app = target.load(name)
+    app.configure(**given)
+    logs.configure(app.settings.log_level)
+    return app

@@ -1,0 +1,182 @@
+"""What handles ask of the open app: rows, ends, and the verbs that steer a run.
+
+A verb reads the run, lets the table of states and verbs decide, and commits under the guard that
+nothing changed meanwhile; if something did, it reads again. So the same verb twice, or two verbs
+at once from two processes, end as if one had come after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from onceward.authoring.workflow import Workflow
+from onceward.core import errors, ids, json_plain
+from onceward.core import steer as steering
+from onceward.core.duration import show
+from onceward.core.model import AuditRow, EventRow, Millis, NewRun, RunRow, StepKey
+from onceward.core.ports import Accept
+from onceward.core.states import StepState, Verb
+from onceward.core.steer import Reply
+from onceward.runtime.worker import Worker
+
+
+class Desk:
+    """Where questions and verbs about runs arrive.
+
+    Args:
+        workflows: the app's, by name.
+        worker: gives the worker of the open app, or raises.
+    """
+
+    def __init__(self, workflows: Mapping[str, Workflow[..., Any]], worker: Callable[[], Worker]) -> None:
+        self.workflows = workflows
+        self._worker = worker
+
+    async def ask(self, read: str, *args: Any) -> Any:
+        """Give what a read of the store gives."""
+        worker = self._worker()
+        return await worker.read(getattr(worker.store, read), *args)
+
+    async def run_row(self, run_id: str) -> RunRow:
+        """Give what is stored of a run.
+
+        Raises:
+            NotFound: no such run in this namespace.
+        """
+        row: RunRow | None = await self.ask("run", run_id)
+        if row is None:
+            raise errors.NotFound(f"There is no run {run_id!r} in this namespace.")
+        return row
+
+    async def ended(self, run_id: str, timeout_ms: Millis | None) -> RunRow:
+        """Give the run when it has ended.
+
+        Raises:
+            NotFound: no such run in this namespace.
+            TimeoutError: it did not end in time; it goes on.
+        """
+        waiting = self._worker().ends.of(run_id)
+        if timeout_ms is None:
+            return await waiting
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await waiting
+        except TimeoutError:
+            raise TimeoutError(f"run {run_id} did not end within {show(timeout_ms)}; it goes on") from None
+
+    # --- steering ----------------------------------------------------------------------------
+
+    async def steer(self, verb: Verb, run_id: str, *, actor: str, answer: str = "") -> Reply:
+        """Read, decide, commit if nothing changed meanwhile; again if it did."""
+        worker = self._worker()
+        first: RunRow | None = None
+        while True:
+            run = await self.run_row(run_id)
+            first = first or run
+            reply = steering.joined(verb, first, run)
+            if reply is not None:
+                return reply
+            steps = await self.ask("steps", run_id) if verb is Verb.RETRY else []
+            decision = steering.decide(
+                verb,
+                run,
+                now=worker.now_ms(),
+                actor=actor,
+                audit_id=str(worker.ids.uuid7()),
+                steps=steps,
+                failed=await self._failed_steps(run) if verb is Verb.RETRY else (),
+                answer=answer,
+                deadline_ms=worker.routes.deadline_ms(run.workflow),
+                was_cancelling=verb is Verb.ANSWER and await self._was_cancelling(run),
+            )
+            if decision.steer is None:
+                return decision.reply
+            try:
+                is_done = await worker.read(worker.store.steer, decision.steer)
+            except errors.ReplyLost:
+                # The entry in the audit tells. Without one nothing was written, or not yet: then the
+                # guard lets only one of the two through.
+                audits = await self.ask("audits", run_id)
+                is_done = any(row.audit_id == decision.steer.audit.audit_id for row in audits)
+            if is_done:
+                worker.steered(run_id, decision.steer.move)
+                return decision.reply
+
+    async def _failed_steps(self, run: RunRow) -> list[StepKey]:
+        """Give the steps whose failures ended the run's last attempt; those of earlier ones stay."""
+        for attempt in await self.ask("attempts", run.run_id):
+            is_last = (attempt.generation, attempt.attempt) == (run.generation, run.attempt)
+            if is_last and attempt.failed_steps:
+                return [StepKey(*key) for key in msgspec.json.decode(attempt.failed_steps)]
+        return []
+
+    async def _was_cancelling(self, run: RunRow) -> bool:
+        """Say whether a held run was being cancelled: nothing but a restart takes that back."""
+        verbs = [row.verb for row in await self.ask("audits", run.run_id)]
+        return [verb for verb in verbs if verb in (Verb.CANCEL, Verb.RESTART)][-1:] == [Verb.CANCEL]
+
+    async def steer_child(self, run_id: str, verb: str) -> None:
+        """Do the same to a called run as to its parent, where that applies."""
+        with contextlib.suppress(errors.StateConflict, errors.NotFound):
+            await self.steer(Verb(verb), run_id, actor="parent")
+
+    async def replay(
+        self, run_id: str, from_step: str | None, payload: Any, request_id: str | None, actor: str
+    ) -> tuple[str, bool]:
+        """Make a new run of the same event; give its id, and whether the request made it before.
+
+        Raises:
+            NotFound: no such run in this namespace.
+            ConfigError: the run has no such step.
+        """
+        worker = self._worker()
+        old = await self.run_row(run_id)
+        event: EventRow | None = await self.ask("event", old.source, old.event_id)
+        if event is None:
+            raise errors.StoreDamaged(f"Run {run_id} has no event.")
+        copies = [] if from_step is None else await self._kept_before(run_id, from_step)
+        now = worker.now_ms()
+        replay_input = old.input
+        if payload is not None:
+            replay_input = json_plain.encode_plain(
+                payload, what="the payload of a replay", limit_bytes=worker.settings.value_bytes_max
+            )
+        deadline_ms = worker.routes.deadline_ms(old.workflow)
+        if deadline_ms is None and old.deadline_at is not None:
+            deadline_ms = old.deadline_at - old.created_at
+        run = NewRun(
+            run_id=worker.ids.run_id(),
+            workflow=old.workflow,
+            created_at=now,
+            deadline_at=None if deadline_ms is None else now + deadline_ms,
+            replay_id=request_id or worker.ids.hex(12),
+            replay_of=run_id,
+            input=replay_input,
+        )
+        audit = AuditRow(str(worker.ids.uuid7()), now, run.run_id, Verb.REPLAY.value, actor, run_id)
+        accepted = await worker.read(worker.store.replay, Accept(event, [run]), copies, audit)
+        worker.hint()
+        return accepted.runs[old.workflow], accepted.is_duplicate
+
+    async def _kept_before(self, run_id: str, from_step: str) -> list[Any]:
+        """Give copies of the records that were saved before *from_step*'s."""
+        rows = await self.ask("steps", run_id)
+        first = next((row for row in rows if from_step in (row.name, str(row.key))), None)
+        if first is None:
+            known = ", ".join(repr(str(row.key)) for row in rows[:20]) or "none"
+            raise errors.ConfigError(
+                f"Run {run_id} has no step {from_step!r}.",
+                means="There is nothing to replay from.",
+                todo=f"Its saved steps are: {known}.",
+            )
+        origin = ids.composed(run_id, (await self.run_row(run_id)).generation)
+        return [
+            msgspec.structs.replace(row, origin=origin)
+            for row in rows
+            if row.seq < first.seq and row.state is StepState.DONE
+        ]

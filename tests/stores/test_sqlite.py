@@ -1,0 +1,617 @@
+"""What only the SQLite store does: files, locks, several processes, forks, faults of the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import sqlite3
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onceward.core import errors, failpoints
+from onceward.core.ports import EventFilter, RunFilter
+from onceward.core.states import RunState
+from onceward.stores import migrate
+from onceward.stores.lockfiles import LockFiles
+from onceward.stores.rows import COLUMN_MACROS
+from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite_connection import WAL_PAGES_MAX, Connections
+from onceward.stores.statements import SQLITE_MACROS, load, render
+from onceward.testing import check_invariants
+from onceward.testing.store_scene import LEASE_MS, START, Process, accept, raised, step
+from tests.helpers import eventually
+from tests.stores.factories import SqliteFile, SqliteMemory
+from tests.stores.sqlite_process import Remote
+
+PROCESSES = 4
+BUSY_HELD_SECONDS = 1.0
+MEGABYTE = 1_000_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "onceward.db"
+
+
+@pytest.fixture
+def stores(path: Path) -> Iterator[SqliteFile]:
+    factory = SqliteFile(path)
+    yield factory
+    factory.close()
+
+
+@pytest.fixture
+def remotes(path: Path) -> Iterator[list[Remote]]:
+    """Real processes on the file; killed in the end."""
+    started = [Remote(path, f"remote-{number}") for number in range(PROCESSES)]
+    yield started
+    for remote in started:
+        remote.close()
+
+
+@pytest.fixture
+def remote(path: Path) -> Iterator[Remote]:
+    started = Remote(path)
+    yield started
+    started.close()
+
+
+def connections_of(process: Process) -> Connections:
+    return process.store._connections  # type: ignore[attr-defined,no-any-return]
+
+
+# --- several processes ---------------------------------------------------------------------------
+
+
+def test_processes_that_open_a_new_file_at_once_all_can(remotes: list[Remote], stores: SqliteFile) -> None:
+    for remote in remotes:
+        remote.ask("at", START)
+    for remote in remotes:
+        remote.send("open")
+
+    assert [remote.receive() for remote in remotes] == [{"ok": None}] * PROCESSES
+    stores.make().open(migrate=False)
+
+
+def test_processes_share_one_file(remotes: list[Remote], stores: SqliteFile) -> None:
+    """Four processes deliver the same hundred events and run them: one run each, each run once."""
+    for remote in remotes:
+        remote.ask("join")
+    ids = [f"evt_{number}" for number in range(100)]
+    replies: list[dict[str, str]] = [{} for _ in remotes]
+    for begin in range(0, 100, 10):
+        for number, remote in enumerate(remotes):
+            part = ids[begin : begin + 10]
+            remote.send("accept", *(part if number % 2 else reversed(part)))
+        for number, remote in enumerate(remotes):
+            part = ids[begin : begin + 10]
+            runs = remote.receive()["ok"]
+            replies[number].update(
+                zip(part if number % 2 else reversed(part), (r["fulfil"] for r in runs), strict=True)
+            )
+
+    for remote in remotes:
+        remote.send("finish_all")
+    shares = [remote.receive()["ok"] for remote in remotes]
+
+    assert all(reply == replies[0] for reply in replies)
+    done = [run_id for share in shares for run_id in share]
+    assert sorted(done) == sorted(replies[0].values())
+    store = stores.open()
+    runs = store.runs(RunFilter(limit=1_000))
+    assert len(runs) == 100
+    assert {(run.state, run.fence, run.attempt) for run in runs} == {(RunState.COMPLETED, 1, 1)}
+    assert check_invariants(store) == []
+
+
+@pytest.mark.parametrize(("side", "is_there"), [("before", False), ("after", True)])
+def test_a_process_that_is_killed_at_its_commit_leaves_all_or_nothing(
+    remote: Remote, stores: SqliteFile, side: str, is_there: bool
+) -> None:
+    remote.ask("join")
+    remote.ask("accept", "evt_1")
+    remote.ask("die_at", f"accept.{side}_commit")
+
+    assert remote.reply("accept", "evt_2")["error"] == "gone"
+    remote.wait()
+
+    process = Process(stores, "p2")
+    assert process.store.event("stripe", "evt_1") is not None
+    assert (process.store.event("stripe", "evt_2") is not None) is is_there
+    assert process.accept(accept("evt_2"))[0].is_duplicate is is_there
+    assert remote.wait() != 0
+
+
+# --- lock files ---------------------------------------------------------------------------------------
+
+
+def test_a_killed_process_is_taken_over_at_once(remote: Remote, stores: SqliteFile) -> None:
+    """Its lock file is free, so nobody waits for its lease."""
+    rescuer = Process(stores, "p2")
+    remote.ask("join")
+    run_id = remote.ask("start", "evt_1")
+    assert rescuer.store.take_over(START, crash_limit=4, skip="p2").processes == ()
+    assert rescuer.store.look("p2", ["fulfil"]).oldest_lease == START + LEASE_MS
+
+    remote.kill()
+
+    assert rescuer.store.look("p2", ["fulfil"]).oldest_lease == 0
+    taken = rescuer.store.take_over(START, crash_limit=4, skip="p2")
+    assert (taken.processes, taken.released) == (("remote",), 1)
+    assert [run.run_id for run in rescuer.claim()] == [run_id]
+
+
+def test_a_missing_lock_file_says_nothing(stores: SqliteFile, path: Path) -> None:
+    """Removed by hand, or never made by a process on another host: the lease decides."""
+    process, other = Process(stores, "p1"), Process(stores, "p2")
+    process.start("evt_1")
+    Path(f"{path}-onceward/p1.lock").unlink()
+
+    assert other.store.take_over(stores.now, crash_limit=4, skip="p2").processes == ()
+    stores.now += LEASE_MS + 1
+    other.heartbeat()
+    assert other.store.take_over(stores.now, crash_limit=4, skip="p2").processes == ("p1",)
+
+
+def test_a_heartbeat_makes_a_removed_lock_file_anew(stores: SqliteFile, path: Path) -> None:
+    process, other = Process(stores, "p1"), Process(stores, "p2")
+    lock = Path(f"{path}-onceward/p1.lock")
+    lock.unlink()
+
+    process.heartbeat()
+
+    assert lock.exists()
+    assert not connections_of(other).is_free("p1")
+    process.store.leave("p1", stores.now)
+    assert not lock.exists()
+
+
+def test_a_process_that_registers_again_after_an_eviction_can_be_seen_dead(
+    remote: Remote, stores: SqliteFile
+) -> None:
+    """The takeover removed its lock file; a lock on the removed one would be seen by nobody."""
+    rescuer = Process(stores, "p2")
+    remote.ask("join")
+    stores.now += LEASE_MS + 1
+    rescuer.heartbeat()
+    assert rescuer.store.take_over(stores.now, crash_limit=4, skip="p2").processes == ("remote",)
+
+    remote.ask("at", stores.now)
+    remote.ask("join")
+
+    assert rescuer.store.take_over(stores.now, crash_limit=4, skip="p2").processes == ()
+    remote.kill()
+    assert rescuer.store.take_over(stores.now, crash_limit=4, skip="p2").processes == ("remote",)
+
+
+def test_a_lock_is_free_when_its_holder_is_gone(tmp_path: Path) -> None:
+    ours, theirs = LockFiles(tmp_path / "locks"), LockFiles(tmp_path / "locks")
+    assert ours.hold("p1")
+    assert ours.hold("p1"), "held already"
+
+    assert not theirs.hold("p1")
+    assert not theirs.is_free("p1")
+    assert not theirs.is_free("never seen")
+    os.close(ours._held["p1"])  # what the kernel does when a process ends, however it ends
+    assert theirs.is_free("p1")
+    assert not (tmp_path / "locks" / "never seen.lock").exists(), "a look makes no file"
+
+
+def test_a_look_does_not_keep_the_owner_from_its_lock(tmp_path: Path) -> None:
+    """Looking holds the lock for an instant; whoever takes it meanwhile tries again."""
+    look = os.open(tmp_path / "p1.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(look, fcntl.LOCK_EX)
+    end = threading.Timer(0.01, os.close, [look])
+    end.start()
+
+    owner = LockFiles(tmp_path)
+    assert owner.hold("p1")
+
+    end.join()
+    assert not LockFiles(tmp_path).is_free("p1")
+
+
+# --- checkpoints and durability ---------------------------------------------------------------------
+
+
+def test_every_commit_is_synced_and_readers_do_not_write(stores: SqliteFile) -> None:
+    process = Process(stores)
+    process.store.runs(RunFilter())
+    connections = connections_of(process)
+    writer, reader = connections._writer, connections._reader
+    assert writer is not None
+    assert reader is not None
+
+    assert writer.execute("pragma journal_mode").fetchone() == ("wal",)
+    assert writer.execute("pragma synchronous").fetchone() == (2,)
+    assert reader.execute("pragma query_only").fetchone() == (1,)
+    assert reader.execute("pragma wal_autocheckpoint").fetchone() == (0,)
+    assert process.store.describe()["durability"] == "WAL, synchronous=FULL"
+
+
+def test_one_process_at_a_time_checkpoints(remote: Remote, stores: SqliteFile) -> None:
+    """The first one does; when it dies the next heartbeat of another takes over."""
+    remote.ask("join")
+    process = Process(stores, "p2")
+    writer = connections_of(process)._writer
+    assert writer is not None
+    pragma = "pragma wal_autocheckpoint"
+    assert remote.ask("autocheckpoint") == WAL_PAGES_MAX
+    assert writer.execute(pragma).fetchone() == (0,)
+    process.heartbeat()
+    assert writer.execute(pragma).fetchone() == (0,)
+
+    remote.kill()
+    process.heartbeat()
+
+    assert writer.execute(pragma).fetchone() == (WAL_PAGES_MAX,)
+
+
+def test_the_log_is_copied_into_the_file_and_does_not_grow_for_ever(stores: SqliteFile, path: Path) -> None:
+    process = Process(stores)
+    for number in range(40):
+        process.accept(accept(f"evt_{number}", payload="x" * MEGABYTE))
+
+    assert path.stat().st_size > 20 * MEGABYTE
+    assert Path(f"{path}-wal").stat().st_size < 20 * MEGABYTE
+
+
+# --- forks -----------------------------------------------------------------------------------------------
+
+
+def test_a_store_is_refused_in_a_forked_child(remote: Remote) -> None:
+    """Reads and writes alike, and the parent goes on."""
+    remote.ask("join")
+
+    assert remote.ask("fork", "store.run('run_1')") == "StoreForked"
+    assert remote.ask("fork", "store.heartbeat('remote', 1, 1)") == "StoreForked"
+    assert len(remote.ask("accept", "evt_1")) == 1
+
+
+def test_a_forked_child_may_open_the_store_anew(remote: Remote, stores: SqliteFile, path: Path) -> None:
+    """With connections of its own; the parent's stay the parent's, also when the child closes."""
+    remote.ask("join")
+    script = (
+        "before = store._connections._writer\n"
+        "store.open(migrate=False)\n"
+        "assert store._connections._writer is not before\n"
+        "assert store.run('run_1') is None\n"
+        "store.leave('nobody', 1)\n"
+        "store.close()"
+    )
+
+    assert remote.ask("fork", script) == "fine"
+    assert remote.ask("fork", "store.close()\nstore.close()") == "fine"
+    assert Path(f"{path}-onceward/remote.lock").exists()
+    assert len(remote.ask("accept", "evt_1")) == 1
+    other = Process(stores, "p2")
+    assert other.store.take_over(START, crash_limit=4, skip="p2").processes == (), "its lock is still held"
+
+
+# --- faults ------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_no_database_is_named(path: Path, stores: SqliteFile) -> None:
+    path.write_bytes(b"this is a diary, not a database" * 100)
+
+    error = raised(errors.StoreDamaged, lambda: stores.open())
+
+    assert str(path) in str(error)
+    assert path.read_bytes().startswith(b"this is a diary")
+    raised(errors.StoreError, lambda: stores.made[0].runs(RunFilter()))
+
+
+def test_a_database_that_was_cut_short_is_damaged_and_never_crashes(path: Path, stores: SqliteFile) -> None:
+    process = Process(stores)
+    process.accept(*(accept(f"evt_{number}", payload="x" * 5_000) for number in range(50)))
+    process.store.close()
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+    broken = stores.make()
+
+    def read_all() -> None:
+        broken.open(migrate=False)
+        for event in broken.events(EventFilter()):
+            broken.event(event.source, event.id)
+
+    raised(errors.StoreDamaged, read_all)
+
+
+def test_a_missing_folder_is_unavailable(tmp_path: Path) -> None:
+    stores = SqliteFile(tmp_path / "no such folder" / "onceward.db")
+
+    error = raised(errors.StoreUnavailable, stores.open)
+
+    assert "no such folder" in str(error)
+
+
+def test_a_writer_that_another_process_blocks_waits_for_it(remote: Remote, stores: SqliteFile) -> None:
+    """And reads go on meanwhile."""
+    process = Process(stores)
+    run = process.queue("evt_1")
+    remote.ask("begin")
+    done = threading.Event()
+
+    def write() -> None:
+        process.accept(accept("evt_2"))
+        done.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+
+    assert not done.wait(BUSY_HELD_SECONDS)
+    assert process.read(run.run_id) == run
+    remote.ask("commit")
+    assert done.wait(10)
+    thread.join()
+
+    assert process.store.event("stripe", "evt_2") is not None
+
+
+def test_a_writer_that_is_blocked_for_too_long_is_told_and_works_afterwards(
+    remote: Remote, stores: SqliteFile
+) -> None:
+    process = Process(stores)
+    writer = connections_of(process)._writer
+    assert writer is not None
+    writer.execute("pragma busy_timeout = 50")
+    remote.ask("begin")
+
+    error = raised(errors.StoreUnavailable, lambda: process.accept(accept("evt_1")))
+    remote.ask("commit")
+
+    assert "SQLITE_BUSY" in str(error)
+    assert not process.accept(accept("evt_1"))[0].is_duplicate
+
+
+@contextlib.contextmanager
+def small_disk(mount: Path) -> Iterator[bool]:
+    """Mount a file system of 3 MB; give False where this user may not."""
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)]
+    try:
+        is_mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        is_mounted = False
+    yield is_mounted
+    if is_mounted:
+        subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:
+    """A small file system where it can be mounted, else a limit of the process: both end writes early."""
+    with small_disk(tmp_path / "disk") as is_mounted:
+        path = tmp_path / "disk" / "onceward.db"
+        remote = Remote(path)
+        remote.ask("join")
+        remote.ask("accept", "evt_1")
+        if not is_mounted:
+            remote.ask("limit", 3 * MEGABYTE)
+
+        filled = remote.ask("fill", 100_000, 100)
+
+        assert 5 < len(filled["done"]) < 60
+        assert "cannot be used now" in filled["text"]
+        assert "free space" in filled["text"]
+        if is_mounted:
+            subprocess.run(["mount", "-o", "remount,size=30m", str(path.parent)], check=True)
+        else:
+            remote.ask("limit", 0)
+        remote.ask("accept", "evt_2")
+        remote.ask("heartbeat")
+        assert remote.ask("check") == "ok"
+        stores = SqliteFile(path)
+        stored = {event.id for event in stores.open().events(EventFilter(limit=1_000))}
+        assert stored == {"evt_1", "evt_2", *filled["done"]}
+        stores.close()
+        remote.close()
+
+
+def test_a_failed_write_drops_the_connection_and_the_next_is_a_new_one(stores: SqliteFile) -> None:
+    """After a failed write the connection is not trusted (F15)."""
+    process = Process(stores)
+    connections = connections_of(process)
+    before = connections._writer
+    assert before is not None
+    pages = before.execute("pragma page_count").fetchone()[0]
+    before.execute(f"pragma max_page_count = {pages}")
+
+    error = raised(errors.StoreUnavailable, lambda: process.accept(accept("evt_1", payload="x" * MEGABYTE)))
+
+    assert "SQLITE_FULL" in str(error)
+    raised(sqlite3.ProgrammingError, lambda: before.execute("select 1"))
+    assert not process.accept(accept("evt_1", payload="x" * MEGABYTE))[0].is_duplicate
+    assert connections._writer is not before
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_read_only_place_is_unavailable_until_it_is_writable(
+    remote: Remote, stores: SqliteFile, path: Path, what: str
+) -> None:
+    stores.open().close()
+    target, mode = (path, 0o444) if what == "file" else (path.parent, 0o555)
+    writable = stat.S_IMODE(target.stat().st_mode)
+    remote.ask("obey_modes")
+    target.chmod(mode)
+
+    refused = remote.reply("open")
+    target.chmod(writable)
+
+    assert refused["error"] == "StoreUnavailable", refused
+    assert str(path) in refused["text"]
+    remote.ask("open")
+    remote.ask("join")
+    assert len(remote.ask("accept", "evt_1")) == 1
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o027])
+def test_nobody_else_can_read_the_files(stores: SqliteFile, path: Path, umask: int) -> None:
+    """Neither the database, its log and index, nor the lock files (F49)."""
+    before = os.umask(umask)
+    try:
+        Process(stores).queue("evt_1")
+    finally:
+        os.umask(before)
+
+    files = [path, *path.parent.glob("onceward.db-*"), *Path(f"{path}-onceward").iterdir()]
+    assert len(files) >= 5
+    assert {file.name: oct(file.stat().st_mode & 0o007) for file in files} == {
+        file.name: "0o0" for file in files
+    }
+
+
+# --- in memory -----------------------------------------------------------------------------------------------
+
+
+def test_a_reader_in_memory_does_not_see_an_open_transaction() -> None:
+    """Stores that share a connection take turns, so nobody reads what may be taken back."""
+    stores = SqliteMemory()
+    process, other = Process(stores, "p1"), stores.open()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def pause(name: str, _detail: str) -> None:
+        if name == "accept.before_commit":
+            inside.set()
+            assert go_on.wait(10)
+            raise RuntimeError("taken back")
+
+    seen: list[object] = []
+    writer = threading.Thread(
+        target=lambda: seen.append(raised(RuntimeError, lambda: process.accept(accept("evt_1"))))
+    )
+    reader = threading.Thread(target=lambda: seen.append(other.event("stripe", "evt_1")))
+    failpoints.arm(pause)
+    try:
+        writer.start()
+        assert inside.wait(10)
+        reader.start()
+        reader.join(0.2)
+        assert seen == []
+        go_on.set()
+        writer.join(10)
+        reader.join(10)
+    finally:
+        failpoints.arm(None)
+    stores.close()
+
+    assert sorted(type(value).__name__ for value in seen) == ["NoneType", "RuntimeError"]
+
+
+def test_a_database_in_memory_of_its_own_is_one_database() -> None:
+    store = SqliteStore(":memory:", namespace="default", now_ms=lambda: START)
+    store.open(migrate=True)
+
+    assert store.runs(RunFilter()) == []
+    assert store.changes() is None
+    assert "in memory" in store.describe()["durability"]
+    store.close()
+
+
+# --- statements and schema -----------------------------------------------------------------------------------
+
+
+def _statements(process: Process, action: object) -> list[str]:
+    """Give the statements that a read makes."""
+    process.store.runs(RunFilter())
+    reader = connections_of(process)._reader
+    assert reader is not None
+    seen: list[str] = []
+    reader.set_trace_callback(seen.append)
+    action()  # type: ignore[operator]
+    reader.set_trace_callback(None)
+    return seen
+
+
+def test_histories_states_and_a_look_are_one_query_each(stores: SqliteFile) -> None:
+    process = Process(stores)
+    ids = []
+    for number in range(20):
+        run = process.start(f"evt_{number}")
+        process.save(run, step("a"), step("b", seq=2))
+        ids.append(run.run_id)
+    store = process.store
+
+    assert len(_statements(process, lambda: store.histories(ids))) == 1
+    assert len(_statements(process, lambda: store.states(ids))) == 1
+    assert len(_statements(process, lambda: store.look("p1", ["fulfil"]))) == 1
+
+
+WALKS = {
+    "runs": "a page, in the order of the key",
+    "events": "a page, in the order of the index",
+    "look": "the first due run in the order of the index, and the few processes",
+    "workflows": "few rows",
+    "processes": "few rows",
+    "same_instance": "few rows",
+}
+"""Statements that may walk through a namespace, and why that is cheap."""
+
+
+@pytest.mark.parametrize("file", ["sqlite.sql", "reads.sql"])
+def test_no_statement_walks_through_a_whole_namespace(stores: SqliteFile, path: Path, file: str) -> None:
+    """Beside a million finished runs nothing may get slower (DESIGN 7)."""
+    stores.open()
+    connection = sqlite3.connect(path)
+    walks = {}
+    for name, statement in load(file, {**SQLITE_MACROS, **COLUMN_MACROS}).items():
+        count = len(set(re.findall(r"\?\d+", statement))) or statement.count("?")
+        named = dict.fromkeys(re.findall(r":(\w+)", statement))
+        plan = connection.execute(f"explain query plan {statement}", named or (None,) * count)
+        found = [
+            row[3] for row in plan if re.search(r"\(namespace=\?\)$|^SCAN (?!CONSTANT|json_each)", row[3])
+        ]
+        if found and name not in WALKS:
+            walks[name] = found
+    connection.close()
+
+    assert walks == {}
+
+
+def test_a_store_made_by_the_printed_script_is_a_fresh_store(stores: SqliteFile, tmp_path: Path) -> None:
+    """What ``migrate --sql`` prints gives the same schema, and the store accepts it as migrated."""
+    by_hand = SqliteFile(tmp_path / "by_hand.db")
+    connection = sqlite3.connect(by_hand.path)
+    connection.executescript(migrate.script({**SQLITE_MACROS, **COLUMN_MACROS}, now_ms=START))
+    connection.close()
+    store, fresh = by_hand.make(), stores.open()
+
+    store.open(migrate=False)
+
+    assert store.schema() == fresh.schema()  # type: ignore[attr-defined]
+    by_hand.close()
+
+
+def test_a_store_of_every_older_version_becomes_a_fresh_one(stores: SqliteFile, tmp_path: Path) -> None:
+    """Migrations applied one by one, by an older release and then by ours, end in the same schema."""
+    macros = {**SQLITE_MACROS, **COLUMN_MACROS}
+    known = migrate.migrations(macros)
+    fresh = stores.open()
+    for count in range(len(known) + 1):
+        older = SqliteFile(tmp_path / f"version_{count}.db")
+        connection = sqlite3.connect(older.path)
+        connection.execute(render(migrate.VERSION_TABLE, macros))
+        for migration in known[:count]:
+            connection.executescript(";".join(migration.statements))
+            connection.execute(migrate.record(migration, macros, now_ms=START))
+        connection.commit()
+        connection.close()
+
+        assert older.open().schema() == fresh.schema()  # type: ignore[attr-defined]
+        older.close()
+
+
+def test_a_lock_that_is_held_by_a_live_process_is_not_free(remote: Remote, stores: SqliteFile) -> None:
+    store = Process(stores, "p2")
+    remote.ask("join")
+
+    assert not connections_of(store).is_free("remote")
+    remote.kill()
+    eventually(lambda: connections_of(store).is_free("remote"))

@@ -13,8 +13,8 @@ from onceward.core.model import StepRow
 from onceward.core.ports import Accept, Accepted, Advance, Batch, BatchResult, Steer
 from onceward.core.states import MOVES, TERMINAL, Effect, Move, RunState
 from onceward.core.steer import Reply
-from onceward.testing.invariants import Row, check_rows
 from onceward.testing.invariants import TABLES as ALL_TABLES
+from onceward.testing.invariants import Row, check_rows
 from onceward.testing.simulation.mirror import Mirror, RunRows
 
 if TYPE_CHECKING:

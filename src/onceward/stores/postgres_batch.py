@@ -80,8 +80,6 @@ class PackedBatch:
         self.calls: list[Call] = []
         self.firsts: dict[EventKey, Accept] = {}
         """For each event that the batch accepts, the accept that is sent; the others are its duplicates."""
-        self.concerns_others = False
-        """Whether it writes what another process may want to know: due runs, wake-ups, ends."""
 
         self._guarded: set[EventKey] = set()
         self._holders: list[HolderColumns] = []
@@ -181,9 +179,6 @@ class PackedBatch:
                 suspects=parameter(int(claim.suspects)),
                 limit=parameter(claim.limit),
             )
-        self.concerns_others = any(move.is_out or move.due_at is not None for move in self._moves) or any(
-            not run.is_claimed for run in self._runs
-        )
 
     def _add(self, name: str, **values: Parameter) -> None:
         self._names.append(name)
@@ -226,6 +221,12 @@ class PackedBatch:
         if first.deliveries:
             return first.deliveries[0].delivery_id in accepted
         return not winner.runs
+
+    def concerns_others(self, outcome: Outcome) -> bool:
+        """Say whether it wrote what another process may want to know: ends, wake-ups, due runs."""
+        return any(move.is_out or move.due_at is not None for move in self._moves) or any(
+            not run.is_claimed and (run.source, run.event_id) not in outcome.lost_events for run in self._runs
+        )
 
     def lost_keys(self, outcome: Outcome) -> set[EventKey]:
         """Give the events that callers wait for and whose winners have to be read."""

@@ -144,9 +144,9 @@ class BatchWriter:
         else:
             raise psycopg.errors.SerializationFailure("another writer of this process was quicker")
         progress.is_in_doubt, progress.is_committed = False, True
-        progress.outcome = packed.read(results[1:], session.rows)
+        progress.outcome = outcome = packed.read(results[1:], session.rows)
         self._last[process_id] = batch.batch_id
-        if packed.concerns_others:
+        if packed.concerns_others(outcome):
             self._tell_others(session, process_id)
         for kind in kinds:
             failpoints.hit(f"{kind}.after_commit")

@@ -247,8 +247,7 @@ class BatchWriter:
             if accept.by_run is not None and accept.by_fence is not None
         ]
         if holders:
-            outcome.refused = set(session.execute(self._call("fences", holders=encode_rows(holders))))
-            outcome.lost_fences = {run_id for run_id, _ in outcome.refused}
+            outcome.lost_fences.update(session.execute(self._call("fences", holders=encode_rows(holders))))
         keys = {(accept.event.source, accept.event.id) for accept in batch.accepts}
         if keys:
             winners = self._winners(session, keys)

@@ -144,9 +144,9 @@ class BatchWriter:
         else:
             raise psycopg.errors.SerializationFailure("another writer of this process was quicker")
         progress.is_in_doubt, progress.is_committed = False, True
-        progress.outcome = packed.read(results[1:], session.rows)
+        progress.outcome = outcome = packed.read(results[1:], session.rows)
         self._last[process_id] = batch.batch_id
-        if packed.concerns_others:
+        if packed.concerns_others(outcome):
             self._tell_others(session, process_id)
         for kind in kinds:
             failpoints.hit(f"{kind}.after_commit")
@@ -247,8 +247,7 @@ class BatchWriter:
             if accept.by_run is not None and accept.by_fence is not None
         ]
         if holders:
-            outcome.refused = set(session.execute(self._call("fences", holders=encode_rows(holders))))
-            outcome.lost_fences = {run_id for run_id, _ in outcome.refused}
+            outcome.lost_fences.update(session.execute(self._call("fences", holders=encode_rows(holders))))
         keys = {(accept.event.source, accept.event.id) for accept in batch.accepts}
         if keys:
             winners = self._winners(session, keys)

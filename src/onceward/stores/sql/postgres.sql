@@ -15,11 +15,11 @@
 -- name: guard
 -- One row, or the division stops the whole transaction: the statements after it are already on
 -- their way. The batch names its predecessor, so that a copy of an older batch that was held up
--- in the network cannot come after a newer one.
+-- in the network cannot come after a newer one, nor a batch after itself.
 with mine as (
   update {t}committer set last_batch = :batch_id
   where namespace = :namespace and process_id = :process_id and epoch = :epoch
-    and last_batch is not distinct from :previous
+    and last_batch is not distinct from :previous and last_batch is distinct from :batch_id
   returning 1
 )
 select 1 / count(*) from mine
@@ -57,7 +57,7 @@ with given as materialized (
     wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
   where old.state = 'open' or (old.state = 'failed' and excluded.state = 'open')
 )
-select distinct run_id from checked where not is_held
+select distinct run_id, fence from checked where not is_held
 
 -- name: accept
 -- The unique key decides who won. Gives the events that did not: their key is taken, or the run

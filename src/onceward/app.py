@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ov
 
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import frame_var, session_var
+from onceward.authoring.decorator import WorkflowDecorator
 from onceward.authoring.event import Event
 from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
 from onceward.authoring.step import Step
-from onceward.authoring.workflow import Policies, Workflow, triggers_of
+from onceward.authoring.workflow import Policies, Workflow
 from onceward.core import errors, ids, json_plain
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
@@ -92,8 +93,9 @@ class App:
                 means="Its parts have read them already.",
                 todo="Change them before open(), or pass them to App(…).",
             )
-        self._arguments |= {name: value for name, value in settings.items() if value is not None}
-        self.settings = resolve(SETTINGS, self._arguments, os.environ)
+        given = {name: value for name, value in settings.items() if value is not None}
+        self.settings = resolve(SETTINGS, self._arguments | given, os.environ)
+        self._arguments |= given
 
     # --- registering -------------------------------------------------------------------------
 
@@ -415,8 +417,8 @@ class App:
         accepted = await worker.accept(Accept(event, worker.runs_for(source, type, now)))
         if accepted.is_clash:
             raise _clash(source, event.id)
-        runs = [self.run(run_id) for run_id in accepted.runs.values()]
-        return Emitted(source, event.id, accepted.is_duplicate, runs)
+        handles = [self.run(run_id) for run_id in accepted.runs.values()]
+        return Emitted(source, event.id, accepted.is_duplicate, handles)
 
     @overload
     async def start(
@@ -594,36 +596,6 @@ class App:
 
     async def _ask(self, read: str, *args: Any) -> Any:
         return await self._desk.ask(read, *args)
-
-
-class WorkflowDecorator:
-    """What ``app.workflow(…)`` gives: it registers the function that it decorates."""
-
-    def __init__(
-        self,
-        register: Callable[[Workflow[..., Any]], None],
-        on: Trigger | str | Sequence[Trigger | str] | None,
-        name: str | None,
-        policies: Policies,
-    ) -> None:
-        self._register = register
-        self._triggers = triggers_of(on)
-        self._name = name
-        self._policies = policies
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Workflow[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
-    def __call__(self, function: Callable[..., Any], /) -> Workflow[..., Any]:
-        """Register *function*."""
-        workflow: Workflow[..., Any] = Workflow(
-            function, self._name or function.__name__, self._triggers, self._policies
-        )
-        self._register(workflow)
-        return workflow
 
 
 def _checked_limit(limit: int) -> int:

@@ -74,7 +74,6 @@ class Execution:
         self.is_sync = not workflow.is_async
         self.loop = worker.loop
         self.root: asyncio.Task[None] | None = None
-        self.has_begun = False
         self.is_ending = False  # its code is over, its last commit is on its way
         self.stopping: str | None = None  # why it unwinds: suspend, hold, release, deadline, lost
         self.hold_reason: str | None = None
@@ -93,6 +92,7 @@ class Execution:
         self._pending: PendingAdvance | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._verbs: set[asyncio.Task[Any]] = set()  # tasks of verbs that threads wait for
+        self._is_begun = False
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class Execution:
 
     async def _main(self) -> None:
         """Run the code to its end, whatever that is, and commit what became of it."""
-        self.has_begun = True
+        self._is_begun = True
         session_var.set(self)
         error: BaseException | None = None
         value: Any = None
@@ -113,7 +113,7 @@ class Execution:
             deadline_at = None if self.cancel.is_on else self.run.deadline_at
             if deadline_at is not None and deadline_at <= self.worker.now_ms():
                 self.stopping = "deadline"
-            if self.stopping is None:
+            if self.stopping is None and not ending.is_given_up(self.run):
                 value = await self._call_workflow()
         except BaseException as caught:  # noqa: BLE001 - every way to end is told apart below
             error = caught
@@ -158,8 +158,10 @@ class Execution:
         """Unwind the code; nothing of it starts any more. What follows is decided by *why*."""
         if self.stopping is None or why == "lost":
             self.stopping = why
-            if self.root is not None and self.has_begun and self.root is not _current_task():
-                self.root.cancel()  # one that has not begun would never commit what becomes of it
+            # A task that is cancelled before its first step never enters its code, so nobody would
+            # hear that the run left memory; `_main` looks at `stopping` by itself.
+            if self.root is not None and self._is_begun and self.root is not _current_task():
+                self.root.cancel()
             for task in self._verbs - {_current_task()}:
                 task.cancel()
             self.parking.cut()
@@ -228,6 +230,10 @@ class Execution:
                 self.hold_reason = ending.unstorable_text(error)
                 self.stop("hold")
             raise errors.Suspended("the run leaves memory; let this exception pass") from error
+
+    def may_begin(self) -> bool:
+        """Say, in any thread, whether a body may begin right now."""
+        return self.stopping is None and self.worker.has_lease()
 
     def check_usable(self) -> None:
         """Refuse to go on while the run unwinds."""

@@ -160,7 +160,13 @@ async def _called(execution: Execution, key: StepKey, record: StepRow) -> StepRo
     future: asyncio.Future[RunRow] = execution.loop.create_future()
     execution.called[child_run_id] = future
     await execution.durable()
-    execution.worker.watch_child(execution, child_run_id, is_reopened=record.tries == 0)
+    if record.tries == 0:
+        # A retry reopened the call: it retries the child, once, and this record says that it did.
+        await execution.worker.retry_child(child_run_id)
+        execution.check_usable()
+        record = execution.row(key, "call", StepState.OPEN, record.started_at, record=record)
+        execution.save(record)
+    execution.worker.watch_child(execution, child_run_id)
     try:
         child: RunRow = await execution.parking.park(None, future)
     except asyncio.CancelledError as error:

@@ -19,6 +19,7 @@ from onceward.core.model import Millis, StepKey, StepRow
 from onceward.core.states import StepState
 from onceward.runtime.functions import FunctionFacts
 from onceward.runtime.records import error_text, failure_of, one_line
+from onceward.runtime.threads import NotBegun
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
@@ -67,9 +68,11 @@ async def run_step(
         if facts.key_parameter is not None:
             kwargs = _with_key(facts, args, kwargs, frame)
         begun = worker.now_ms() if tries > 1 or record is not None else first_at
-        if failpoints.is_armed():
-            failpoints.hit("step.before_body", str(key))
         try:
+            if failpoints.is_armed():
+                failpoints.hit("step.before_body", str(key))
+                # A process that was stopped right here for longer than its lease must not begin.
+                await execution.durable()
             value = await _body(execution, frame, function, args, kwargs, options, facts.is_async)
             if failpoints.is_armed():
                 failpoints.hit("step.after_body", str(key))
@@ -152,7 +155,14 @@ async def _call(
 ) -> Any:
     if is_async:
         return await function(*args, **kwargs)
-    value = await execution.worker.step_threads.run(function, args, kwargs)
+    while True:
+        try:
+            value = await execution.worker.step_threads.run(
+                function, args, kwargs, may_begin=execution.may_begin
+            )
+            break
+        except NotBegun:
+            await execution.durable()
     # A lambda around an async function gives a coroutine, and means its result.
     return await value if hasattr(value, "__await__") else value
 

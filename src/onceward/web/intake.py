@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onceward.core import arrival, errors, ids, json_plain
+from onceward.core import arrival, errors, failpoints, ids, json_plain
 from onceward.core.arrival import AcceptedEvent, Incoming, Verified
 from onceward.core.messages import HttpRequest
 from onceward.core.model import DeliveryRow, EventRow
@@ -92,6 +92,7 @@ class AppIntake:
             found = [await worker.accept(accepts[0])]
         else:
             found = list(await asyncio.gather(*(worker.accept(accept) for accept in accepts)))
+        failpoints.hit("accept.before_reply")
         return arrival.Accepted(
             [
                 AcceptedEvent(one.id, accepted.is_duplicate, list(accepted.runs.values()))

@@ -15,10 +15,10 @@ from typing import Any, TypedDict
 import msgspec
 import pydantic
 import pytest
-from tests.engine.running import SOON, evict, make_app, result_of, run_app
 
 from onceward import App, ConfigError, Context, NotStorable, RunFailed, RunState, SyncContext
 from onceward.core.errors import ValueTooLarge
+from tests.engine.running import SOON, evict, make_app, result_of, run_app
 from tests.helpers import eventually_async
 
 
@@ -390,12 +390,16 @@ def test_events_are_decoded_as_the_parameter_says(store_url: str) -> None:
 
     run_app(app, scenario)
 
-    assert sorted(map(repr, seen)) == [
-        "Line(sku='a', amount=Decimal('1.10'))",
-        "Line(sku='b', amount=Decimal('2.20'))",
-        "{'amount': '1.10', 'sku': 'a'}",
-        "{'amount': '2.20', 'sku': 'b'}",
-    ] or len(seen) == 4
+    assert (
+        sorted(map(repr, seen))
+        == [
+            "Line(sku='a', amount=Decimal('1.10'))",
+            "Line(sku='b', amount=Decimal('2.20'))",
+            "{'amount': '1.10', 'sku': 'a'}",
+            "{'amount': '2.20', 'sku': 'b'}",
+        ]
+        or len(seen) == 4
+    )
 
 
 async def _count(app: App, count: int) -> bool:
@@ -423,7 +427,7 @@ def test_arguments_of_every_kind_reach_the_workflow(store_url: str) -> None:
 
     @app.workflow()
     async def flow(
-        ctx: Context, first: Decimal, second: int = 2, *rest: date, flag: bool = False, **more: bytes
+        ctx: Context, /, first: Decimal, second: int = 2, *rest: date, flag: bool = False, **more: bytes
     ) -> list[str]:
         return [repr(one) for one in (first, second, rest, flag, more)]
 

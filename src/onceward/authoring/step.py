@@ -23,6 +23,8 @@ class Step(Generic[P, R]):
     ``R`` is what a call gives: a coroutine for an ``async def`` function.
     """
 
+    __name__: str
+
     def __init__(self, function: Callable[P, R], name: str, options: StepOptions, item: str = "") -> None:
         self.function = function
         self.name = name

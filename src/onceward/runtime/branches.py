@@ -63,9 +63,9 @@ class Branches:
         self._has_tasks = False
         self.has_threads = False
 
-    def __len__(self) -> int:
-        """Give how many branches called verbs and have not ended."""
-        return len(self._users)
+    def is_single(self) -> bool:
+        """Say whether the workflow's own task, or its thread, is the only one that calls verbs."""
+        return len(self._users) <= 1 and (not self._has_tasks or self.root in self._users)
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Give the tasks that called verbs of this run and have not ended."""

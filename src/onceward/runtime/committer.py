@@ -46,6 +46,17 @@ RETRY_CAP_S = 1.0
 """Pauses while the store is away: doubled from the first to the cap, with jitter."""
 
 
+class _Durable(asyncio.Future[bool]):
+    """What all branches of a run wait for: one of them that is cut off must not cut off the others.
+
+    A waiting task that is cancelled hears of it when the commit is over.
+    """
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - the signature of futures
+        """Refuse."""
+        return False
+
+
 class PendingAdvance:
     """What one run wants committed next; it grows until a batch takes it."""
 
@@ -70,7 +81,7 @@ class PendingAdvance:
         self.move: RunMove | None = None
         self.is_taken = False
         self.is_durable = False
-        self.future: asyncio.Future[bool] = loop.create_future()
+        self.future = _Durable(loop=loop)
 
     def to_advance(self) -> Advance:
         """Freeze what has gathered."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("onceward.run")
 
-CUT_SLACK, CUT_PATIENCE_MS = 2, 5_000
+CUT_SLACK, CUT_PATIENCE_MS = 2, 2_000
 """How long code may take to cut a step off again: twice the time of the first time, and a bit."""
 
 

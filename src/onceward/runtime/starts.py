@@ -32,6 +32,8 @@ async def emit(
         accept = execution.worker.emit_accept(execution, source, event_id, type_, payload, subject)
         now = execution.worker.now_ms()
         execution.save(execution.row(key, "emit", StepState.DONE, now, output=json_text(event_id)), [accept])
+        if execution.recall.has_queue():
+            await execution.recall.take_turn()
     return source, event_id
 
 
@@ -141,6 +143,8 @@ async def start(
         record = execution.row(key, kind, state, execution.worker.now_ms(), child_run_id=child_run_id)
         execution.save(record, [accept])
         execution.worker.child_made(execution)
+        if not is_called and execution.recall.has_queue():
+            await execution.recall.take_turn()
     if record.child_run_id is None:
         execution.mismatch(key, "its record names no run")
     if not is_called:
@@ -183,4 +187,6 @@ async def _called(execution: Execution, key: StepKey, record: StepRow) -> StepRo
     # Not durable yet when the code sees it, like any outcome (RULINGS 5): the order in which
     # outcomes are saved must be the order in which the code sees them.
     execution.save(row)
+    if execution.recall.has_queue():
+        await execution.recall.take_turn()
     return row

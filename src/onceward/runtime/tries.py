@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from onceward.authoring.current import Frame, frame_var
-from onceward.authoring.options import IdempotencyKey, StepOptions
+from onceward.authoring.options import StepOptions
 from onceward.core import errors, failpoints, retry
 from onceward.core.model import Millis, StepKey, StepRow
 from onceward.core.states import StepState
@@ -65,8 +65,8 @@ async def run_step(
         tries += 1
         frame = Frame(execution, key, tries)
         task = asyncio.current_task()
-        if facts.key_parameter is not None:
-            kwargs = _with_key(facts, args, kwargs, frame)
+        if facts.key_place is not None:
+            kwargs = facts.key_place.filled(args, kwargs, frame.idempotency_key)
         begun = worker.now_ms() if tries > 1 or record is not None else first_at
         try:
             if failpoints.is_armed():
@@ -96,6 +96,8 @@ async def run_step(
             execution.save(
                 execution.row(key, "run", StepState.DONE, begun, tries=tries, output=text), frame.accepts
             )
+            if execution.recall.has_queue():
+                await execution.recall.take_turn()
             return value
         execution.check_usable()
         await _failed_try(execution, key, failure, tries, first_at, options)
@@ -165,16 +167,6 @@ async def _call(
     return await value if hasattr(value, "__await__") else value
 
 
-def _with_key(
-    facts: FunctionFacts, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Frame
-) -> dict[str, Any]:
-    """Give the step its idempotency key, unless the caller passed one of his own."""
-    name: Any = facts.key_parameter
-    if kwargs.get(name) or (facts.key_position is not None and len(args) > facts.key_position):
-        return kwargs
-    return {**kwargs, name: IdempotencyKey(frame.idempotency_key)}
-
-
 async def _failed_try(
     execution: Execution,
     key: StepKey,
@@ -197,6 +189,8 @@ async def _failed_try(
     if decision.delay_ms is None:
         row = execution.row(key, "run", StepState.FAILED, first_at, tries=tries, error=text)
         execution.save(row)
+        if execution.recall.has_queue():
+            await execution.recall.take_turn()
         raise failure_of(row) from failure
     _log.info(
         "run %s of %s: try %d of step %r failed, the next begins in %d ms: %s",

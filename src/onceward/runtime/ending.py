@@ -38,7 +38,8 @@ async def finish(execution: Execution, value: Any, error: BaseException | None) 
     if why == "suspend":
         await _leave_until_due(execution)
     elif why == "release":
-        await _end(execution, move_of(execution, RunState.QUEUED, due_at=execution.worker.now_ms()))
+        state = RunState.CANCELLING if execution.cancel.is_on else RunState.QUEUED
+        await _end(execution, move_of(execution, state, due_at=execution.worker.now_ms()))
     elif why == "hold" or execution.hold_reason is not None:
         await _hold(execution, execution.hold_reason or "held")
     elif execution.cancel.is_on:

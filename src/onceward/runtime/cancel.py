@@ -61,6 +61,8 @@ class Cancel:
             await execution.durable()
         except (errors.Suspended, errors.LeaseLost):
             return
-        for _, _, future in waits:
-            if not future.done():
-                future.set_exception(errors.RunCancelled("the run is being cancelled"))
+        told = [future for _, _, future in waits if not future.done()]
+        for future in told:
+            future.set_exception(errors.RunCancelled("the run is being cancelled"))
+        # Where a time-out or a sibling cut every one of them off meanwhile, the next step is told.
+        self.is_delivered = bool(told)

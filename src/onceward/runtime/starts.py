@@ -103,6 +103,7 @@ async def start(
     """Start a child once; give its id, or wait for its outcome and save that."""
     kind = "call" if is_called else "start"
     record = await execution.saved(key, kind)
+    is_new = record is None
     if record is None:
         await execution.durable()
         event_id = ids.composed(execution.generation, *key)
@@ -119,17 +120,23 @@ async def start(
     if not is_called:
         return record.child_run_id
     if record.state is StepState.OPEN:
-        record = await _called(execution, key, record)
+        record = await _called(execution, key, record, is_new=is_new)
     return execution.answer(record, workflow.result_codec)
 
 
-async def _called(execution: Execution, key: StepKey, record: StepRow) -> StepRow:
+async def _called(execution: Execution, key: StepKey, record: StepRow, *, is_new: bool) -> StepRow:
     """Wait for a called run's end and save its outcome before the code sees it (I11)."""
     child_run_id: str = record.child_run_id  # type: ignore[assignment]
     future: asyncio.Future[RunRow] = execution.loop.create_future()
     execution.called[child_run_id] = future
+    if not is_new:
+        # It may have ended before this go began, and then nobody will say so.
+        execution.unseen.add(child_run_id)
+        if record.tries == 0:
+            execution.to_retry.add(child_run_id)
     await execution.durable()
-    execution.worker.watch_child(execution, child_run_id, is_reopened=record.tries == 0)
+    if not is_new:
+        execution.worker.watch_children(execution)
     try:
         child: RunRow = await execution.parking.park(None, future)
     except asyncio.CancelledError as error:

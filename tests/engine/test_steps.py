@@ -134,7 +134,11 @@ def test_a_decorated_step_is_called_like_the_function(store_url: str) -> None:
 
     @app.workflow()
     async def async_flow(ctx: Context, n: int) -> list[int]:
-        return [await double(n), await ctx.step.run("halve", halve, n), await ctx.step.run("twice", double, n)]
+        return [
+            await double(n),
+            await ctx.step.run("halve", halve, n),
+            await ctx.step.run("twice", double, n),
+        ]
 
     @app.workflow()
     def plain_flow(ctx: SyncContext, n: int) -> list[int]:
@@ -313,7 +317,9 @@ def test_a_name_repeated_in_overlapping_branches_is_refused(sqlite_url: str) -> 
 
     for workflow in (gathered, grouped, with_parent, pooled):
         failure = failure_of(app, workflow)
-        assert "'add' is used in two parallel branches" in failure.message or "sub-exception" in failure.message
+        assert (
+            "'add' is used in two parallel branches" in failure.message or "sub-exception" in failure.message
+        )
         if workflow is gathered:
             assert failure.error_type == "onceward.core.errors.StepNameRepeated"
             assert "pass item=" in failure.message

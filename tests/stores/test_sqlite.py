@@ -575,20 +575,6 @@ def test_no_statement_walks_through_a_whole_namespace(stores: SqliteFile, path: 
     assert walks == {}
 
 
-def test_a_store_made_by_the_printed_script_is_a_fresh_store(stores: SqliteFile, tmp_path: Path) -> None:
-    """What ``migrate --sql`` prints gives the same schema, and the store accepts it as migrated."""
-    by_hand = SqliteFile(tmp_path / "by_hand.db")
-    connection = sqlite3.connect(by_hand.path)
-    connection.executescript(migrate.script({**SQLITE_MACROS, **COLUMN_MACROS}, now_ms=START))
-    connection.close()
-    store, fresh = by_hand.make(), stores.open()
-
-    store.open(migrate=False)
-
-    assert store.schema() == fresh.schema()  # type: ignore[attr-defined]
-    by_hand.close()
-
-
 def test_a_store_of_every_older_version_becomes_a_fresh_one(stores: SqliteFile, tmp_path: Path) -> None:
     """Migrations applied one by one, by an older release and then by ours, end in the same schema."""
     macros = {**SQLITE_MACROS, **COLUMN_MACROS}

@@ -6,7 +6,6 @@ Both shells hand over to the session at once; neither decides anything. A workfl
 
 from __future__ import annotations
 
-import inspect
 import threading
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
@@ -19,6 +18,7 @@ from onceward.authoring.options import DEFAULT_OPTIONS, IdempotencyKey, StepOpti
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors
+from onceward.core.annotations import signature_of
 from onceward.core.duration import Duration, to_ms
 from onceward.core.retry import Retry
 
@@ -105,7 +105,7 @@ def _refuse_hidden(name: str, function: Callable[..., Any], kwargs: dict[str, An
     if not meant:
         return
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(signature_of(function).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature
         return
     for position, parameter in enumerate(parameters):

@@ -10,22 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import re
 import threading
 from typing import Any
 
-from onceward.authoring.workflow import NAME_CHARS_MAX
 from onceward.core import errors
 from onceward.core.model import StepKey
-from onceward.core.shown import shown
-
-ITEM_CHARS_MAX = 500
+from onceward.core.texts import checked_step
 
 LAST_WORDS_ROUNDS = 8
 """Rounds of the event loop that a branch may take from its last verb to its end, and still have an
 end that is known to the round."""
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _User:
@@ -69,9 +63,9 @@ class Branches:
         self._has_tasks = False
         self.has_threads = False
 
-    def __len__(self) -> int:
-        """Give how many branches called verbs and have not ended."""
-        return len(self._users)
+    def is_single(self) -> bool:
+        """Say whether the workflow's own task, or its thread, is the only one that calls verbs."""
+        return len(self._users) <= 1 and (not self._has_tasks or self.root in self._users)
 
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Give the tasks that called verbs of this run and have not ended."""
@@ -96,7 +90,7 @@ class Branches:
         user.calls += 1
         use = self._uses.get((name, item))
         if use is None:
-            _check(name, item)
+            checked_step(name, item)
             use = self._uses[name, item] = _Use(user)
         else:
             if use.user is not user and not _comes_after(use.user, branch):
@@ -143,21 +137,6 @@ class Branches:
     def close(self) -> None:
         """Stop looking at ends; the run is gone from memory."""
         self._is_closed = True
-
-
-def _check(name: object, item: str) -> None:
-    if type(name) is not str or not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable():
-        raise errors.StepMisuse(
-            f"{shown(name)} cannot be the name of a step.",
-            means=f"Names are texts of 1 to {NAME_CHARS_MAX} printable characters; they identify steps in the store.",
-            todo="Choose a plain name, and put what varies into item=.",
-        )
-    if item and (len(item) > ITEM_CHARS_MAX or "\x00" in item or _SURROGATE.search(item)):
-        raise errors.StepMisuse(
-            f"{shown(item)} cannot be the item of step {name!r} ({len(item)} characters).",
-            means=f"Items are texts of up to {ITEM_CHARS_MAX} characters without NUL and half surrogate pairs.",
-            todo="Use something short that tells the elements apart, e.g. item=order.id.",
-        )
 
 
 def _repeated(name: str, item: str) -> errors.StepNameRepeated:

@@ -38,9 +38,23 @@ _log = logging.getLogger("onceward.committer")
 OPERATIONS_MAX = 512
 """Operations in one batch: enough to share a sync, few enough that nobody waits long for it."""
 
+SURPRISES_MAX = 2
+"""How often in a row a batch is tried again as it is, after an error that is not one of ours."""
+
 RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 1.0
 """Pauses while the store is away: doubled from the first to the cap, with jitter."""
+
+
+class _Durable(asyncio.Future[bool]):
+    """What all branches of a run wait for: one of them that is cut off must not cut off the others.
+
+    A waiting task that is cancelled hears of it when the commit is over.
+    """
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - the signature of futures
+        """Refuse."""
+        return False
 
 
 class PendingAdvance:
@@ -67,7 +81,7 @@ class PendingAdvance:
         self.move: RunMove | None = None
         self.is_taken = False
         self.is_durable = False
-        self.future: asyncio.Future[bool] = loop.create_future()
+        self.future = _Durable(loop=loop)
 
     def to_advance(self) -> Advance:
         """Freeze what has gathered."""
@@ -137,7 +151,7 @@ class Committer:
         batch_ids: draws an id for each batch.
         draw: a number in [0, 1), for the jitter of retries.
         claims: asked when a batch is made: the claims that should ride along.
-        claimed: told about runs that became ours.
+        claimed: told about runs that became ours, or None when the claims got no answer.
         evicted: told the process id that may no longer write.
     """
 
@@ -149,7 +163,7 @@ class Committer:
         batch_ids: Callable[[], str],
         draw: Callable[[], float],
         claims: Callable[[], list[Claim]],
-        claimed: Callable[[list[Claimed], bool], None],
+        claimed: Callable[[list[Claimed] | None], None],
         evicted: Callable[[str], None],
     ) -> None:
         self._store = store
@@ -166,6 +180,7 @@ class Committer:
         self._is_scheduled = False
         self._is_claim_wanted = False
         self._failures = 0
+        self._surprises = 0
         self.process_id = ""
         self.epoch = 0
         self.batches = 0  # begun
@@ -240,22 +255,28 @@ class Committer:
         accepts, advances, claims = parts[0]
         self.settled += not isinstance(error, _InDoubt)
         if error is None and result is not None:
-            self._failures = 0
+            self._failures = self._surprises = 0
             for pending, accepted in zip(accepts, result.accepted, strict=True):
                 if not pending.future.done():
                     pending.future.set_result(accepted)
             for advance, held in zip(advances, result.held, strict=True):
-                advance.is_durable = held
                 if not advance.future.done():
+                    advance.is_durable = held
                     advance.future.set_result(held)
             if claims:
-                is_full = len(result.claimed) >= sum(claim.limit for claim in claims)
-                self._claimed(result.claimed if process_id == self.process_id else [], is_full)
+                # What a registration claimed that has ended since is not ours.
+                self._claimed(result.claimed if process_id == self.process_id else None)
         elif isinstance(error, errors.LeaseLost):
             self._lost(process_id, parts, error)
             return
         elif isinstance(error, errors.StoreUnavailable):
             self._unavailable(batch, parts, error)
+            return
+        elif not isinstance(error, errors.OncewardError) and self._surprises < SURPRISES_MAX:
+            # A fault that nobody foresaw, and nothing was written: it may well pass.
+            self._surprises += 1
+            _log.error("a commit failed, trying again", exc_info=error)
+            self._submit(parts)
             return
         elif len(accepts) + len(advances) > 1:
             parts = [*_halves(accepts, advances, claims), *parts[1:]]
@@ -264,7 +285,7 @@ class Committer:
         else:
             self._fail_part(parts[0], error or errors.StoreError("The store gave no result."))
             if claims:
-                self._claimed([], False)
+                self._claimed(None)
         if len(parts) > 1:
             self._submit(parts[1:])
             return
@@ -275,10 +296,9 @@ class Committer:
         for part in parts:
             self._fail_part(part, error)
         if any(claims for _, _, claims in parts):
-            self._claimed([], False)
+            self._claimed(None)
         if process_id == self.process_id:
-            self._fail_part((self._accepts, self._advances, []), error)
-            self._accepts, self._advances = [], []
+            self._fail_all([], error)
             self._evicted(process_id)
         self._rest()
 
@@ -293,18 +313,18 @@ class Committer:
             self._refuse(accepts, error)
         pause = min(RETRY_CAP_S, RETRY_FIRST_S * 2 ** min(self._failures, 10)) * (0.5 + self._draw())
         if isinstance(error, _InDoubt):
-            # The same batch, or a commit that happened would happen twice.
+            # The same batch under the same id, or a commit that happened would happen twice.
             self._loop.call_later(pause, self._commit, batch, parts, True)
             return
         if any(claims for _, _, claims in parts):
-            self._claimed([], False)
+            self._claimed(None)
         parts = [([], advances, []) for _, advances, _ in parts if advances]
         if parts:
             self._loop.call_later(pause, self._submit, parts)
         else:
             self._loop.call_later(pause, self._rest)
 
-    def _refuse(self, accepts: list[_PendingAccept], error: errors.OncewardError) -> None:
+    def _refuse(self, accepts: list[_PendingAccept], error: errors.StoreUnavailable) -> None:
         for pending in accepts:
             if not pending.future.done():
                 pending.future.set_exception(_again(error))
@@ -316,9 +336,8 @@ class Committer:
             self._schedule()
 
     def _fail_part(self, part: _Part, error: BaseException) -> None:
-        if isinstance(error, errors.LeaseLost):
-            self._refuse(part[0], error)
-        futures: list[asyncio.Future[Any]] = [pending.future for pending in (*part[0], *part[1])]
+        futures: list[asyncio.Future[Any]] = [pending.future for pending in part[0]]
+        futures += [pending.future for pending in part[1]]
         for future in futures:
             if not future.done():
                 future.set_exception(error)
@@ -332,12 +351,15 @@ class Committer:
                 pending.is_taken = True
             self._fail_part(([], later, []), error)
 
+    def _fail_all(self, parts: list[_Part], error: BaseException) -> None:
+        for part in (*parts, (self._accepts, self._advances, [])):
+            self._fail_part(part, error)
+        self._accepts, self._advances = [], []
+
     def close(self) -> None:
         """Stop; what was not handed to the writer is refused."""
         self._is_busy = True
-        stopping = errors.StoreUnavailable("This process is stopping.", todo="Send it again.")
-        self._fail_part((self._accepts, self._advances, []), stopping)
-        self._accepts, self._advances = [], []
+        self._fail_all([], errors.StoreUnavailable("This process is stopping.", todo="Send it again."))
         self._writer.close()
 
 
@@ -348,9 +370,8 @@ class _InDoubt(errors.StoreUnavailable):
     """Whether a batch was committed is not known, and the store cannot be asked now."""
 
 
-def _again(error: errors.OncewardError) -> errors.StoreUnavailable:
-    """Give the same to one sender as an error of his own, which says that he may send again."""
-    return errors.StoreUnavailable(error.what, means=error.means, todo="Send it again.")
+def _again(error: errors.StoreUnavailable) -> errors.StoreUnavailable:
+    return errors.StoreUnavailable(error.what, means=error.means, todo=error.todo)
 
 
 def _halves(
@@ -374,20 +395,28 @@ def _apply(
         epoch: its epoch.
         batch: what.
         is_in_doubt: it was tried before, and nobody knows whether it was committed.
+
+    Raises:
+        _InDoubt: that is still so.
     """
+    surprise: Exception | None = None
     try:
         if not is_in_doubt:
             return store.apply(process_id, epoch, batch)
     except errors.ReplyLost:
-        pass  # it may have been committed
+        pass
+    except errors.OncewardError:
+        raise
+    except Exception as error:  # noqa: BLE001 - nobody knows where it came from: perhaps from after the commit
+        surprise = error
     try:
         if store.resolve(process_id, batch.batch_id):
             return recovered(store, batch)
-        return store.apply(process_id, epoch, batch)
+        if surprise is None:
+            return store.apply(process_id, epoch, batch)
     except (errors.ReplyLost, errors.StoreUnavailable) as error:
-        raise _InDoubt(
-            error.what, means="It is not known whether it was committed.", todo=error.todo
-        ) from error
+        raise _InDoubt(error.what, means="It may have been stored.", todo=error.todo) from error
+    raise surprise
 
 
 def recovered(store: Store, batch: Batch) -> BatchResult:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("onceward.run")
 
-CUT_SLACK, CUT_PATIENCE_MS = 2, 5_000
+CUT_SLACK, CUT_PATIENCE_MS = 2, 2_000
 """How long code may take to cut a step off again: twice the time of the first time, and a bit."""
 
 
@@ -81,7 +81,6 @@ class Execution:
         self.steps_in_flight: dict[StepKey, Millis] = {}
         self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
         self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
-        self.to_retry: set[str] = set()  # of these, the ones whose failure ended the last attempt
         self.branches = Branches(self.loop)
         self.recall = Recall(history, self.branches, self.loop, self._quiet)
         self.parking = Parking(self)
@@ -95,6 +94,7 @@ class Execution:
         self._open: dict[StepKey, StepRow] = {}  # records saved in this go that have no outcome yet
         self._deadline: asyncio.TimerHandle | None = None
         self._verbs: set[asyncio.Task[Any]] = set()  # tasks of verbs that threads wait for
+        self._is_begun = False
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -107,6 +107,7 @@ class Execution:
 
     async def _main(self) -> None:
         """Run the code to its end, whatever that is, and commit what became of it."""
+        self._is_begun = True
         session_var.set(self)
         error: BaseException | None = None
         value: Any = None
@@ -114,7 +115,7 @@ class Execution:
             deadline_at = None if self.cancel.is_on else self.run.deadline_at
             if deadline_at is not None and deadline_at <= self.worker.now_ms():
                 self.stopping = "deadline"
-            if self.stopping is None:
+            if self.stopping is None and not ending.is_given_up(self.run):
                 value = await self._call_workflow()
         except BaseException as caught:  # noqa: BLE001 - every way to end is told apart below
             error = caught
@@ -159,7 +160,9 @@ class Execution:
         """Unwind the code; nothing of it starts any more. What follows is decided by *why*."""
         if self.stopping is None or why == "lost":
             self.stopping = why
-            if self.root is not None and self.root is not _current_task():
+            # A task that is cancelled before its first step never enters its code, so nobody would
+            # hear that the run left memory; `_main` looks at `stopping` by itself.
+            if self.root is not None and self._is_begun and self.root is not _current_task():
                 self.root.cancel()
             for task in self._verbs - {_current_task()}:
                 task.cancel()
@@ -226,14 +229,17 @@ class Execution:
 
     async def _commit(self, pending: PendingAdvance) -> None:
         try:
-            # Shielded: others wait for it too, when this branch is cut off.
-            if not await asyncio.shield(pending.future):
+            if not await pending.future:
                 self.stop("lost")
         except errors.OncewardError as error:
             if not isinstance(error, errors.LeaseLost):
                 self.hold_reason = ending.unstorable_text(error)
                 self.stop("hold")
             raise errors.Suspended("the run leaves memory; let this exception pass") from error
+
+    def may_begin(self) -> bool:
+        """Say, in any thread, whether a body may begin right now."""
+        return self.stopping is None and self.worker.has_lease()
 
     def check_usable(self) -> None:
         """Refuse to go on while the run unwinds."""
@@ -408,10 +414,16 @@ class Execution:
             self._leave()
 
     def emit_inside(
-        self, frame: Frame, type_: str, payload: Any, event_id: str | None, subject: str | None
-    ) -> tuple[str, str]:
+        self,
+        frame: Frame,
+        type_: str,
+        payload: Any,
+        event_id: str | None,
+        subject: str | None,
+        occurred_at: Millis | None,
+    ) -> Accept:
         """Emit inside a step's body: stored if and only if the step's outcome is."""
-        return starts.emit_inside(self, frame, type_, payload, event_id, subject)
+        return starts.emit_inside(self, frame, type_, payload, event_id, subject, occurred_at)
 
     async def start(
         self,
@@ -437,7 +449,7 @@ class Execution:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         event_id: str | None,
-    ) -> str:
+    ) -> Accept:
         """Start a run inside a step's body: it exists if and only if the step's outcome does."""
         return starts.start_inside(self, frame, workflow, args, kwargs, event_id)
 

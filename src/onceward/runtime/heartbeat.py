@@ -37,7 +37,8 @@ class Heartbeat:
     def stop(self) -> None:
         """Stop renewing and wait for the thread."""
         self._stop.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _beat_forever(self) -> None:
         worker = self._worker

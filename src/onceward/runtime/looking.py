@@ -75,8 +75,10 @@ class Looking:
                 await self._look()
             except errors.LeaseLost:
                 worker.evicted(process_id)
-            except errors.StoreError as error:
-                _log.warning("the store cannot be asked what is due: %s", error.what)
+            except (errors.StoreUnavailable, errors.ReplyLost) as error:
+                _log.warning("the store is away: %s", error.what)
+            except Exception:  # noqa: BLE001 - whatever it is, the next look must come (B086)
+                _log.exception("the look at the store failed; the next one comes in a poll")
 
     async def _look(self) -> None:
         worker = self._worker
@@ -91,7 +93,7 @@ class Looking:
             await worker.read(self.take_over)
         if look.woken:
             parents = [worker.executions[run_id] for run_id in look.woken if run_id in worker.executions]
-            await worker.look_at_children(parents)
+            await worker.children.look(parents)
         if look.owned < len(worker.executions):
             await self._drop_lost()
         if look.owned > len(worker.executions) + worker.expected():
@@ -133,7 +135,12 @@ class Looking:
     def take_over(self) -> None:
         """Free the runs of dead processes; blocks."""
         worker = self._worker
-        taken = worker.store.take_over(worker.now_ms(), crash_limit=CRASH_LIMIT, skip=worker.process_id)
+        try:
+            taken = worker.store.take_over(worker.now_ms(), crash_limit=CRASH_LIMIT, skip=worker.process_id)
+        except errors.ReplyLost:
+            _log.warning("the reply to a takeover was lost; the next look tells what became of it")
+            worker.loop.call_soon_threadsafe(worker.hint)
+            return
         for process_id in taken.processes:
             _log.warning("took over %d runs of process %s, whose lease ended", taken.released, process_id)
         for run_id in taken.held:

@@ -67,8 +67,11 @@ class Parking:
         """Wait for the next try of a step."""
         if wake_at > self._execution.worker.now_ms():
             self.backing_off += 1
-            await self.park(wake_at)
-            self.backing_off -= 1  # not when the run leaves meanwhile: then it counts
+            try:
+                await self.park(wake_at)
+            finally:
+                # What unwinds the code has to know that it left in a back-off.
+                self.backing_off -= self._execution.stopping is None
 
     # --- leaving -------------------------------------------------------------------------------
 

@@ -1,15 +1,17 @@
-"""Saved answers of one run, handed out in the order in which they were saved.
+"""The outcomes of one run's steps, handed out one by one in the order in which they were saved.
 
-The next one is handed out when the code is quiet, so that ``asyncio.wait``, ``as_completed`` and
-races decide as they did the first time; what is not saved yet begins when all saved outcomes are
-handed out, since it came after them (RULINGS 17). Code that no longer asks for what is next was
-changed by a deploy: after some patience it gets its outcomes as it asks for them.
+The next one is handed out when the code is quiet, a new outcome like one that is recalled. So
+``asyncio.wait``, ``as_completed`` and races see each of them alone, and decide at every recall as
+they did the first time. What is not saved yet begins when all saved outcomes are handed out, since
+it came after them (RULINGS 17). Code that no longer asks for what is next was changed by a deploy:
+after some patience it gets its outcomes as it asks for them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sized
 
 import msgspec
 
@@ -21,7 +23,7 @@ QUIET_ROUNDS = 8
 """Rounds of the event loop without a verb after which the code counts as quiet. A finished task
 inside a gather inside a task group is heard of by its parent's parent within six."""
 
-THREAD_QUIET_S = 0.02
+THREAD_QUIET_S = 0.005
 """The same for threads, which need not run between two rounds of the loop."""
 
 PATIENCE_MS_MIN, PATIENCE_MS_MAX = 100, 5_000
@@ -52,10 +54,15 @@ class Recall:
         self._gone: set[int] = set()  # of these, the ones whose turn is over
         self._branches = branches
         self._loop = loop
+        # What the loop runs next. Empty while we are asked means that nothing is under way at all;
+        # uvloop does not show it, so there, and where other runs are busy, rounds are counted.
+        self._ready: Sized | None = getattr(loop, "_ready", None)
         self._on_quiet = quiet
         self._asked: set[StepKey] = set()
         self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._fresh: deque[asyncio.Future[None]] = deque()
         self._newcomers: list[asyncio.Future[None]] = []
+        self._is_settled = True  # the code was quiet since the last outcome
         self._patience: asyncio.TimerHandle | None = None
         self._last_ended_at: Millis | None = None
         self._has_diverged = False
@@ -102,7 +109,7 @@ class Recall:
 
     def _take_if_next(self, record: StepRow) -> bool:
         """Hand out at once where only one branch exists and the outcome is the next."""
-        if len(self._branches) > 1 or self._waiting or self._newcomers:
+        if not self._branches.is_single() or self._waiting or self._newcomers or not self._is_settled:
             return False
         if self._next() is not record:
             return False
@@ -114,6 +121,23 @@ class Recall:
         while self._left and self._left[-1].seq in self._gone:
             self._gone.discard(self._left.pop().seq)
         return self._left[-1] if self._left else None
+
+    def has_queue(self) -> bool:
+        """Say whether a new outcome must take its turn: other branches may be about to react."""
+        if self._branches.has_threads:
+            return False
+        return not (self._is_settled and self._branches.is_single())
+
+    async def take_turn(self) -> None:
+        """Return when it is the turn of an outcome that was just saved, and saved last."""
+        if self._is_settled and not self._waiting and not self._fresh:
+            self._is_settled = False
+            self.look_when_quiet()
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._fresh.append(future)
+        self.look_when_quiet()
+        await future
 
     async def caught_up(self) -> None:
         """Return when everything saved was handed out, so that something new may begin."""
@@ -144,7 +168,7 @@ class Recall:
             self._is_ticking = False
         elif seen != self._activity:
             self._begin_round()
-        elif self._rounds > 0:
+        elif self._rounds > 0 and (self._ready is None or self._ready):
             self._rounds -= 1
             self._loop.call_soon(self._tick, seen)
         else:
@@ -169,7 +193,15 @@ class Recall:
             if not future.done():
                 future.set_result(None)
             self._last_ended_at = None if following is None else following.ended_at
+            self._is_settled = False
             return True
+        while self._fresh:
+            future = self._fresh.popleft()
+            if not future.done():
+                future.set_result(None)
+                self._is_settled = False
+                return True
+        self._is_settled = True
         if self._newcomers:
             newcomers, self._newcomers = self._newcomers, []
             for future in newcomers:
@@ -199,5 +231,5 @@ class Recall:
         """Stop handing out; the run is gone from memory."""
         self._is_closed = True
         self._stop_patience()
-        for future in (*self._waiting.values(), *self._newcomers):
+        for future in (*self._waiting.values(), *self._fresh, *self._newcomers):
             future.cancel()

@@ -17,12 +17,14 @@ from typing import Any
 
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints, json_plain
-from onceward.core.ids import IdSource
+from onceward.core.ids import IdSource, content_hash
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
 from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL, RunState
 from onceward.core.takeover import SUSPECT_FROM
+from onceward.core.texts import checked_name, checked_subject
+from onceward.runtime.children import Children
 from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
@@ -39,8 +41,11 @@ DEPTH_MAX = 100
 UNWIND_S_MAX = 5
 """How long code may take to unwind when this process stops; then its lease decides."""
 
-AGAIN_S = 0.2
-"""The pause before a call of the store that failed is made again, where nobody waits for an error."""
+INSIST_S = 0.2
+"""A pause before a question that has to be answered is asked again."""
+
+ON_ITS_WAY = "on its way"
+"""Stands for a suspect that a claim asks for."""
 
 CLAIM_MAX = 100
 """Runs claimed by one batch; more would make everyone else's commit wait."""
@@ -112,13 +117,13 @@ class Worker:
         self._has_backlog = self._has_news = True
         self._suspect: str | None = None  # the one that is here or on its way; only one at a time
         self._want_suspect = True
-        self._is_suspects_turn = False
         self._looking = Looking(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._loading: set[asyncio.Task[None]] = set()
+        self._successors: dict[str, tuple[RunRow, EventRow, list[StepRow], str]] = {}
         self._unloaded = asyncio.Event()
         self.ends = Ends(self)
-        self._watchers: set[Execution] = set()
+        self.children = Children(self)
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
         self.steer_child: Callable[[str, str], Coroutine[Any, Any, None]] = _no_steering
@@ -134,6 +139,15 @@ class Worker:
             self._heartbeat.start()
         self._tasks = [self.loop.create_task(self._looking.forever())]
         self.committer.claim()
+
+    def abort(self) -> None:
+        """Give up a start that failed: end the threads, write nothing."""
+        self.is_draining = self.is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        self.committer.close()
 
     async def _join(self) -> None:
         now = self.now_ms()
@@ -247,6 +261,12 @@ class Worker:
         holder = self.process_id
         try:
             accepted = await self.committer.accept(accept)
+        except errors.LeaseLost as error:
+            # Nothing of it was written. To the sender it is one of the faults that pass.
+            self._unreserve(accept.runs)
+            raise errors.StoreUnavailable(
+                error.what, means="Nothing was stored.", todo="Send it again."
+            ) from error
         except BaseException:
             self._unreserve(accept.runs)
             raise
@@ -287,16 +307,33 @@ class Worker:
         return Accept(event, [run])
 
     def emit_accept(
-        self, execution: Execution, source: str, event_id: str, type_: str, payload: Any, subject: str | None
+        self,
+        execution: Execution,
+        source: str,
+        event_id: str,
+        type_: str,
+        payload: Any,
+        subject: str | None,
+        *,
+        occurred_at: Millis | None = None,
     ) -> Accept:
         """Give the commit of an event emitted inside a run, guarded by the run's fence."""
         self.check_depth(execution.run)
+        checked_name(type_, "event type")
         now = self.now_ms()
         text = json_plain.encode_plain(
             payload, what=f"the payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
         )
         event = EventRow(
-            source=source, id=event_id, type=type_, payload=text, received_at=now, subject=subject
+            source=source,
+            id=event_id,
+            type=type_,
+            payload=text,
+            received_at=now,
+            subject=checked_subject(subject),
+            occurred_at=occurred_at,
+            # Where the caller chose the id, others may choose it too; see IdClash.
+            content_hash=content_hash(text) if source.startswith("emit/") else None,
         )
         runs = self.runs_for(source, type_, now, parent=execution.run)
         return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)
@@ -338,32 +375,38 @@ class Worker:
         free = min(self._free(), CLAIM_MAX)
         if free <= 0:
             return []
-        now = self.now_ms()
-        # Runs that may have killed their holders come one at a time (RULINGS 6).
-        takes_suspect = self._want_suspect and self._suspect is None
-        if takes_suspect and free == 1:
-            # They and the others take turns for the only slot, so that neither keeps the other out.
-            self._is_suspects_turn = takes_suspect = not self._is_suspects_turn
-        claims = [Claim(free - takes_suspect, self.names, now)] if free > takes_suspect else []
-        if takes_suspect:
+        now, claims = self.now_ms(), []
+        if self._want_suspect and self._suspect is None:
+            # Runs that may have killed their holders come one at a time (RULINGS 6).
             claims.append(Claim(1, self.names, now, suspects=True))
-            self._suspect, self._want_suspect = "on its way", False
+            self._suspect, self._want_suspect = ON_ITS_WAY, False
+        self._claim_limit = free - len(claims)
+        if self._claim_limit:
+            claims.append(Claim(self._claim_limit, self.names, now))
         self._is_claiming, self._has_news = True, False
         self._reserved += free
         self._claim_reserved = free
         return claims
 
-    _claim_reserved = 0
+    _claim_reserved = _claim_limit = 0
 
-    def _claimed(self, claimed: list[Claimed], is_full: bool) -> None:
+    def _claimed(self, claimed: list[Claimed] | None) -> None:
+        """Hear what became of the claims: the runs, or None when the store did not answer."""
         self._is_claiming = False
         self._reserved -= self._claim_reserved
         self._claim_reserved = 0
-        # What became due since the claim was made, it may have missed.
-        self._has_backlog = is_full or self._has_news
         self._looking.claimed()
-        if self._suspect == "on its way":
-            self._suspect = next((row.run.run_id for row in claimed if row.run.crashes >= SUSPECT_FROM), None)
+        if self._suspect == ON_ITS_WAY:
+            self._suspect = next(
+                (row.run.run_id for row in claimed or () if row.run.crashes >= SUSPECT_FROM), None
+            )
+        if claimed is None:
+            self._has_backlog = False  # the next look tells
+            return
+        # A claim that got all it asked for left some; one for a suspect alone asked for no others.
+        others = sum(row.run.crashes < SUSPECT_FROM for row in claimed)
+        # What became due since it was made, it may have missed.
+        self._has_backlog = others >= self._claim_limit or self._has_news
         if self._has_backlog:
             self.loop.call_soon(self.committer.claim)
         fresh = [row for row in claimed if row.run.started_at is not None and _is_fresh(row.run)]
@@ -372,17 +415,17 @@ class Worker:
         rest = [row for row in claimed if row not in fresh]
         if rest:
             self._reserved += len(rest)
+            self.arriving.update(row.run.run_id for row in rest)
             self.spawn(self._load(rest, self.process_id))
 
     async def _load(self, claimed: list[Claimed], holder: str) -> None:
         """Read the histories of claimed runs with one query and go on with them."""
-        if failpoints.is_armed():
-            failpoints.hit("load.after_claim")
         run_ids = [row.run.run_id for row in claimed]
-        self.arriving.update(run_ids)
         try:
             try:
-                histories = await self._insistently(self.read, self.store.histories, run_ids)
+                if failpoints.is_armed():
+                    failpoints.hit("load.after_claim")
+                histories = await self.insist(self.read, self.store.histories, run_ids)
             finally:
                 self._reserved -= len(claimed)
             for row in claimed:
@@ -391,22 +434,13 @@ class Worker:
                     self._hold_unreadable(row.run)
                     continue
                 if row.run.generation > 1:
-                    await self._cancel_older_children(row.run)
+                    await self.children.cancel_older(row.run)
                 self._begin(row.run, row.event, history, holder)
         finally:
             self.arriving.difference_update(run_ids)
             for run_id in run_ids:
                 if run_id not in self.executions:
                     self._let_go(run_id)
-
-    async def _insistently(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Make a call of the store until it succeeds; for what must not be left undone."""
-        while True:
-            try:
-                return await call(*args)
-            except (errors.StoreUnavailable, errors.ReplyLost) as error:
-                _log.warning("the store is away, trying again: %s", error.what)
-                await asyncio.sleep(AGAIN_S)
 
     def _hold_unreadable(self, run: RunRow) -> None:
         """Hold a run whose records cannot be read: damaged rows must not stop the others (F27)."""
@@ -431,7 +465,13 @@ class Worker:
         """Go on with a run that *holder* owns: this process, unless it was evicted meanwhile."""
         workflow = self.workflows.get(run.workflow)
         is_ours = holder == self.process_id and not self._is_rejoining and not self.is_closing
-        if workflow is None or run.run_id in self.executions or not is_ours:
+        if workflow is None or not is_ours:
+            return
+        older = self.executions.get(run.run_id)
+        if older is not None:
+            # It was taken from us and is ours again, while its code of before still runs.
+            self._successors[run.run_id] = (run, event, history, holder)
+            older.stop("lost")
             return
         execution = self.executions[run.run_id] = Execution(self, run, event, workflow, history)
         execution.begin()
@@ -450,8 +490,12 @@ class Worker:
         self._ending -= execution.is_ending
         if self.executions.get(run.run_id) is execution:
             del self.executions[run.run_id]
+        successor = self._successors.pop(run.run_id, None)
+        if successor is not None:
+            self._begin(*successor)
         self._unloaded.set()
-        self._let_go(run.run_id)
+        if run.run_id not in self.executions:
+            self._let_go(run.run_id)
         if execution.stopping == "lost":
             self.claim_due()
         elif run.state in TERMINAL:
@@ -468,53 +512,17 @@ class Worker:
             else:
                 self.claim_due()
 
-    # --- children --------------------------------------------------------------------------------
+    # --- children and operators ------------------------------------------------------------------
 
-    def child_made(self, parent: Execution) -> None:
-        """Hear that a run is about to start a child; look for it when it is durable."""
-        pending = parent.operation().future
-        pending.add_done_callback(lambda _: self.claim_due())
-
-    def watch_children(self, parent: Execution) -> None:
-        """Make sure that *parent* hears of children that may have ended before it was claimed.
-
-        What ends later is heard of by itself: here at once, elsewhere by the flag in the queue.
-        """
-        if parent not in self._watchers:
-            # One look for all the calls that one parent makes at once.
-            self._watchers.add(parent)
-            self.spawn(self._look_soon(parent))
-
-    async def _look_soon(self, parent: Execution) -> None:
-        await asyncio.sleep(0)
-        self._watchers.discard(parent)
-        await self.look_at_children([parent])
-
-    async def look_at_children(self, parents: list[Execution]) -> None:
-        """Tell parents of called runs that have ended; one that is to be retried is retried first."""
-        wanted = {run_id: parent for parent in parents for run_id in parent.open_children()}
-        if not wanted:
-            return
-        for run_id, parent in wanted.items():
-            if run_id in parent.to_retry:
-                await self._insistently(self.steer_child, run_id, "retry")
-                parent.to_retry.discard(run_id)
-        rows = await self._insistently(self.read, self.store.states, list(wanted))
-        for run_id, parent in wanted.items():
-            row = rows.get(run_id)
-            if row is not None and row.state in TERMINAL:
-                parent.child_ended(row)
-            parent.child_seen(run_id)
-
-    async def cancel_child(self, run_id: str) -> None:
-        """Cancel a called run together with its parent."""
-        await self._insistently(self.steer_child, run_id, "cancel")
-
-    async def _cancel_older_children(self, run: RunRow) -> None:
-        """Cancel what older generations called and did not finish (RULINGS 21)."""
-        for child in await self._insistently(self.read, self.store.children, run.run_id):
-            if child.is_called and child.parent_generation != run.generation and child.state not in TERMINAL:
-                await self.cancel_child(child.run_id)
+    async def insist(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
+        """Ask the store again and again while it is away: what follows cannot do without."""
+        while True:
+            try:
+                return await function(*args)
+            except (errors.StoreUnavailable, errors.ReplyLost):
+                if self.is_closing:
+                    raise
+                await asyncio.sleep(INSIST_S)
 
     def steered(self, run_id: str, move: RunMove) -> None:
         """Hear that an operator changed a run: if it is in memory, its holder is no longer we."""
@@ -526,7 +534,7 @@ class Worker:
         if move.wakes_run_id is not None:
             parent = self.executions.get(move.wakes_run_id)
             if parent is not None:
-                self.spawn(self.look_at_children([parent]))
+                self.spawn(self.children.look([parent]))
             else:
                 self.claim_due()
 
@@ -539,6 +547,9 @@ class Worker:
     def _loaded(self, task: asyncio.Task[None]) -> None:
         self._loading.discard(task)
         self._unloaded.set()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.is_closing:
+            _log.error("a task of the worker failed", exc_info=error)
 
     # --- lease -----------------------------------------------------------------------------------
 
@@ -547,9 +558,13 @@ class Worker:
         self.lease_until = lease_until
         self._lease_renewed.set()
 
+    def has_lease(self) -> bool:
+        """Say whether the lease stands for long enough to begin something."""
+        return self.now_ms() <= self.lease_until - self.settings.lease_ms // 10
+
     async def may_start_steps(self) -> None:
         """Return while the lease stands; wait for its renewal when it nearly ends (F04)."""
-        while self.now_ms() > self.lease_until - self.settings.lease_ms // 10 and not self.is_closing:
+        while not self.has_lease() and not self.is_closing:
             self._lease_renewed.clear()
             await self._lease_renewed.wait()
 
@@ -574,8 +589,8 @@ class Worker:
                 await self._join()
                 break
             except errors.StoreError as error:
-                _log.warning("this process cannot register anew, trying again: %s", error.what)
-                await asyncio.sleep(AGAIN_S)
+                _log.warning("this process could not register anew, trying again: %s", error)
+                await asyncio.sleep(0.5)
         self._is_rejoining = False
         self.renewed(self.lease_until)
         self.claim_due()

@@ -16,7 +16,7 @@ def main() -> int:
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--trace", action="store_true")
     args = parser.parse_args()
-    began = time.process_time()
+    began = time.perf_counter()
     bad = 0
     ops = 0
     for seed in range(args.first, args.first + args.seeds):
@@ -25,10 +25,16 @@ def main() -> int:
         ops += world.operations
         if world.violations:
             bad += 1
-            if args.trace: print("\n".join(world.trace))
+            if args.trace:
+                print("\n".join(world.trace))
             print(world.violations[0][:400])
-            if args.trace: break
-    print(json.dumps({"seeds": args.seeds, "violations": bad, "ops": ops, "seconds": time.process_time() - began}))
+            if args.trace:
+                break
+    print(
+        json.dumps(
+            {"seeds": args.seeds, "violations": bad, "ops": ops, "seconds": time.perf_counter() - began}
+        )
+    )
     return bad > 0
 
 

@@ -102,7 +102,9 @@ class References:
     def __init__(self, app: App, hands: Hands) -> None:
         self.app = app
         self.hands = hands
-        self.shop = app.source(Hmac(name=SHOP, header="x-signature", id_from="/id", type_from="/type", insecure=True))
+        self.shop = app.source(
+            Hmac(name=SHOP, header="x-signature", id_from="/id", type_from="/type", insecure=True)
+        )
         self._add_simple()
         self._add_parallel()
         self._add_failing()
@@ -320,7 +322,10 @@ class References:
         async def announce(ctx: Context, program: Program, key: str) -> str:
             value = await self.act(ctx, program, key)
             for number in (1, 2):
-                await app.emit("news", {"by": [ctx.run_id, ctx.generation, key, number], "ms": program.payload.get("ms", {})})
+                await app.emit(
+                    "news",
+                    {"by": [ctx.run_id, ctx.generation, key, number], "ms": program.payload.get("ms", {})},
+                )
             await app.start(self.child, {"by": [ctx.run_id, ctx.generation, key, 3]})
             return value
 
@@ -337,5 +342,18 @@ class References:
             return await step(ctx, Program(event.payload), "hear")
 
 
-TRIGGERED = ("sequence", "naps", "drawn", "late", "fan", "race", "hurry", "nest", "stubborn", "undo", "parent", "herald")
+TRIGGERED = (
+    "sequence",
+    "naps",
+    "drawn",
+    "late",
+    "fan",
+    "race",
+    "hurry",
+    "nest",
+    "stubborn",
+    "undo",
+    "parent",
+    "herald",
+)
 """Workflows that an event of the shop starts; with ``child`` and ``listener`` that makes fourteen."""

@@ -198,13 +198,17 @@ class Driver:
                 request_id = f"request-{next(self._request_ids) // 2}"
                 new = await handle.replay(from_step=from_step, request_id=request_id, actor="operator")
                 if new.run_id not in world.mirror.runs:
-                    world.violated(f"I19 {run_id}: was answered with replay {new.run_id}, which is not stored")
+                    world.violated(
+                        f"I19 {run_id}: was answered with replay {new.run_id}, which is not stored"
+                    )
             elif verb.startswith("answer"):
                 reply = await handle.answer(verb.split()[1], actor="operator")
                 world.oracle.steered(reply)
             else:
                 reply = await getattr(handle, verb)(actor="operator")
-                world.note(process, "reply", f"{verb} {run_id}: {reply.text}, {reply.state.value} {reply.attempt}")
+                world.note(
+                    process, "reply", f"{verb} {run_id}: {reply.text}, {reply.state.value} {reply.attempt}"
+                )
                 world.oracle.steered(reply)
         except errors.OncewardError as error:
             world.note(process, "reply", f"{verb} {run_id}: {type(error).__name__}")
@@ -253,7 +257,9 @@ class Driver:
         process = self._victim()
         if process is not None:
             is_insane = self.world.temper.clock_insane
-            ms = self._dice.choice((-60_000, -5_000, -1_500, 1_500, 5_000, 60_000) if is_insane else (-60, 60))
+            ms = self._dice.choice(
+                (-60_000, -5_000, -1_500, 1_500, 5_000, 60_000) if is_insane else (-60, 60)
+            )
             self.world.faulted("clock jump", process, f"{ms} ms")
             process.clock.advance(ms)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from typing import Any
 
 from onceward.testing import invariants
 from onceward.testing.history import TABLES as HISTORY_TABLES
@@ -141,7 +140,7 @@ class Mirror:
             event = self.events.get(key) or self.refresh_event(*key)
             if event is not None and event not in tables["event"]:
                 tables["event"].append(event)
-            history: Tables = {table: NOTHING for table in HISTORY_TABLES}
+            history: Tables = dict.fromkeys(HISTORY_TABLES, NOTHING)
             history["run"], history["step"] = [run], rows.step
             history["attempt"], history["audit"] = rows.attempt, rows.audit
             found += rows.history.observe_rows(history)

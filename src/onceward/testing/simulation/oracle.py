@@ -13,8 +13,8 @@ from onceward.core.model import StepRow
 from onceward.core.ports import Accept, Accepted, Advance, Batch, BatchResult, Steer
 from onceward.core.states import MOVES, TERMINAL, Effect, Move, RunState
 from onceward.core.steer import Reply
-from onceward.testing.invariants import Row, check_rows
 from onceward.testing.invariants import TABLES as ALL_TABLES
+from onceward.testing.invariants import Row, check_rows
 from onceward.testing.simulation.mirror import Mirror, RunRows
 
 if TYPE_CHECKING:
@@ -156,7 +156,9 @@ class Oracle:
         before = self.mirror.runs[steer.run_id].run
         seen = (steer.expected_state.value, steer.expected_generation, steer.expected_fence)
         if seen != (before["state"], before["generation"], before["fence"]):
-            self.complain("I17", steer.run_id, f"{steer.audit.verb} was decided on {seen}, the run was not so")
+            self.complain(
+                "I17", steer.run_id, f"{steer.audit.verb} was decided on {seen}, the run was not so"
+            )
         touched = [steer.run_id]
         if steer.move.wakes_run_id is not None:
             touched.append(steer.move.wakes_run_id)

@@ -294,7 +294,9 @@ class World:
         action = process.armed.pop(name, "")
         if not action or not self.is_trouble:
             return
-        self.faulted("pause at failpoint" if action == "pause" else "crash at failpoint", process, f"{name} {action}")
+        self.faulted(
+            "pause at failpoint" if action == "pause" else "crash at failpoint", process, f"{name} {action}"
+        )
         if name.endswith(".after_commit"):
             process.due_action = action
         elif action == "crash":

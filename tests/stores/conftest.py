@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("onceward.testing.store_checks", "onceward.testing.store_scene")
-
-from onceward.testing.servers import PostgresAddress, unique_name  # noqa: E402 - rewritten first
-from onceward.testing.store_suite import StoreFactory  # noqa: E402
-from tests.stores.factories import Factory, Postgres, SqliteFile, SqliteMemory  # noqa: E402
+from onceward.testing.servers import PostgresAddress, unique_name
+from onceward.testing.store_suite import StoreFactory
+from tests.stores.factories import Factory, Postgres, SqliteFile, SqliteMemory
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from onceward.authoring.options import DEFAULT_OPTIONS, IdempotencyKey, StepOpti
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors
+from onceward.core.annotations import signature_of
 from onceward.core.duration import Duration, to_ms
 from onceward.core.retry import Retry
 
@@ -77,6 +78,7 @@ class _Base:
 def _prepare(
     name: str,
     function: Callable[..., Any],
+    args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[Callable[..., Any], str, StepOptions, dict[str, Any]]:
     """Split the keywords of ``step.run`` into its own and the function's."""
@@ -85,6 +87,7 @@ def _prepare(
         options, item, function = function.options, function.item_text, function.function
     if not kwargs:
         return function, item, options, kwargs
+    _refuse_hidden(name, function, kwargs, len(args))
     item = str(kwargs.pop("item", item))
     retry: Retry = kwargs.pop("retry", options.retry)
     timeout = kwargs.pop("timeout", None)
@@ -94,6 +97,25 @@ def _prepare(
         )
         options = StepOptions(retry=retry, timeout_ms=timeout_ms)
     return function, item, options, kwargs
+
+
+def _refuse_hidden(name: str, function: Callable[..., Any], kwargs: dict[str, Any], given: int) -> None:
+    """Refuse a keyword that looks like the function's and would never reach it."""
+    meant = [word for word in RESERVED if word in kwargs]
+    if not meant:
+        return
+    try:
+        parameters = list(signature_of(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    for position, parameter in enumerate(parameters):
+        is_missing = parameter.default is parameter.empty and position >= given
+        if parameter.name in meant and is_missing:
+            raise errors.StepMisuse(
+                f"The function of step {name!r} takes {parameter.name!r}, which step.run keeps for itself.",
+                means="The function would not get it.",
+                todo=f"Pass it by position, or wrap the function: functools.partial(function, {parameter.name}=…).",
+            )
 
 
 class StepVerbs:
@@ -155,7 +177,7 @@ class StepVerbs:
             StepMisuse: the name repeats in parallel branches, or a step is called inside a step.
             NotStorable: never here: a result that cannot be stored fails the step by name.
         """
-        function, item, options, kwargs = _prepare(name, function, kwargs)
+        function, item, options, kwargs = _prepare(name, function, args, kwargs)
         return await self._session.step(name, item, function, args, kwargs, options, None)
 
     async def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
@@ -265,7 +287,7 @@ class SyncStepVerbs:
         self, name: str, function: Any, /, *args: Any, **kwargs: Any
     ) -> Any:
         """Run a function as a step and give its result; see `StepVerbs.run`."""
-        function, item, options, kwargs = _prepare(name, function, kwargs)
+        function, item, options, kwargs = _prepare(name, function, args, kwargs)
         caller = threading.current_thread()
         return self._wait(self._session.step(name, item, function, args, kwargs, options, caller))
 

@@ -78,13 +78,14 @@ class Session(Protocol):
 class Frame:
     """A step's body in progress: where its emits gather and what key it hands to others."""
 
-    __slots__ = ("accepts", "key", "session", "try_number")
+    __slots__ = ("accepts", "is_over", "key", "session", "try_number")
 
     def __init__(self, session: Session, key: StepKey, try_number: int) -> None:
         self.session = session
         self.key = key
         self.try_number = try_number
         self.accepts: list[Accept] = []
+        self.is_over = False  # what a task that outlives the body emits would be lost
 
     @property
     def idempotency_key(self) -> str:

@@ -61,7 +61,9 @@ def serve(
 
             facts = asyncio.run(_facts_of_closed(app, address_of(listener), workers))
             banner.show(app, facts)
-            supervise(target, given, workers, listener, drain_ms=settings.drain_ms)
+            # The rest each worker reads from where we read it.
+            options = {**given, "instance": settings.instance}
+            supervise(target, options, workers, listener, drain_ms=settings.drain_ms)
         else:
             _serve_here(app, listener, is_told=listener_fd is not None)
 

@@ -8,6 +8,7 @@ a forked child never draws what its parent drew.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import struct
@@ -91,6 +92,20 @@ def composed(*parts: str | int) -> str:
             means="It would have no text form that comes back equal.",
             todo="Give the part as a plain text.",
         ) from error
+
+
+def content_hash(text: str | bytes) -> str:
+    """Give the hash by which the same id with other content is noticed."""
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:32]
+
+
+START = "start"
+"""Ends the id of an event that a run made to start another, so that it is told from an emit."""
+
+
+def is_start(source: str, event_id: str) -> bool:
+    """Say whether an event is a start of a workflow, so that its payload are arguments."""
+    return source.startswith("start/") or (source.startswith("run/") and event_id.endswith(f',"{START}"]'))
 
 
 class IdSource:

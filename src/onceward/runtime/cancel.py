@@ -7,6 +7,7 @@ the same places; clean-up steps in ``except`` and ``finally`` run after it (RULI
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from onceward.core import errors
@@ -15,6 +16,8 @@ from onceward.core.states import StepState
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
+
+_log = logging.getLogger("onceward.run")
 
 
 class Cancel:
@@ -61,6 +64,9 @@ class Cancel:
             await execution.durable()
         except (errors.Suspended, errors.LeaseLost):
             return
+        except Exception:  # noqa: BLE001 - whatever it is, the run must not hang on it
+            # The record cannot be stored; the code is told all the same, so that the run ends.
+            _log.exception("run %s: its cancellation could not be saved", execution.run_id)
         for _, _, future in waits:
             if not future.done():
                 future.set_exception(errors.RunCancelled("the run is being cancelled"))

@@ -38,6 +38,9 @@ _log = logging.getLogger("onceward.committer")
 OPERATIONS_MAX = 512
 """Operations in one batch: enough to share a sync, few enough that nobody waits long for it."""
 
+SURPRISES_MAX = 2
+"""How often in a row a batch is tried again as it is, after an error that is not one of ours."""
+
 RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 1.0
 """Pauses while the store is away: doubled from the first to the cap, with jitter."""
@@ -46,7 +49,17 @@ RETRY_CAP_S = 1.0
 class PendingAdvance:
     """What one run wants committed next; it grows until a batch takes it."""
 
-    __slots__ = ("accepts", "fence", "future", "generation", "is_taken", "move", "run_id", "steps")
+    __slots__ = (
+        "accepts",
+        "fence",
+        "future",
+        "generation",
+        "is_durable",
+        "is_taken",
+        "move",
+        "run_id",
+        "steps",
+    )
 
     def __init__(self, run_id: str, generation: int, fence: int, loop: asyncio.AbstractEventLoop) -> None:
         self.run_id = run_id
@@ -56,6 +69,7 @@ class PendingAdvance:
         self.accepts: list[Accept] = []
         self.move: RunMove | None = None
         self.is_taken = False
+        self.is_durable = False
         self.future: asyncio.Future[bool] = loop.create_future()
 
     def to_advance(self) -> Advance:
@@ -126,7 +140,7 @@ class Committer:
         batch_ids: draws an id for each batch.
         draw: a number in [0, 1), for the jitter of retries.
         claims: asked when a batch is made: the claims that should ride along.
-        claimed: told about runs that became ours.
+        claimed: told about runs that became ours, or None when the claims got no answer.
         evicted: told once when this process may no longer write.
     """
 
@@ -138,7 +152,7 @@ class Committer:
         batch_ids: Callable[[], str],
         draw: Callable[[], float],
         claims: Callable[[], list[Claim]],
-        claimed: Callable[[list[Claimed], bool], None],
+        claimed: Callable[[list[Claimed] | None], None],
         evicted: Callable[[], None],
     ) -> None:
         self._store = store
@@ -155,6 +169,7 @@ class Committer:
         self._is_scheduled = False
         self._is_claim_wanted = False
         self._failures = 0
+        self._surprises = 0
         self.process_id = ""
         self.epoch = 0
         self.batches = 0
@@ -222,22 +237,31 @@ class Committer:
     ) -> None:
         accepts, advances, claims = parts[0]
         if error is None and result is not None:
-            self._failures = 0
+            self._failures = self._surprises = 0
             for pending, accepted in zip(accepts, result.accepted, strict=True):
                 if not pending.future.done():
                     pending.future.set_result(accepted)
             for advance, held in zip(advances, result.held, strict=True):
                 if not advance.future.done():
+                    advance.is_durable = held
                     advance.future.set_result(held)
             if claims or result.claimed:
-                self._claimed(result.claimed, len(result.claimed) >= sum(claim.limit for claim in claims))
+                self._claimed(result.claimed)
         elif isinstance(error, errors.LeaseLost):
             self._fail_all(parts, error)
+            if any(claims for _, _, claims in parts):
+                self._claimed(None)
             self._is_busy = False
             self._evicted()
             return
         elif isinstance(error, errors.StoreUnavailable):
             self._unavailable(batch, parts, error)
+            return
+        elif not isinstance(error, errors.OncewardError) and self._surprises < SURPRISES_MAX:
+            # A fault that nobody foresaw, and nothing was written: it may well pass.
+            self._surprises += 1
+            _log.error("a commit failed, trying again", exc_info=error)
+            self._submit(parts)
             return
         elif len(accepts) + len(advances) > 1:
             parts = [*_halves(accepts, advances, claims), *parts[1:]]
@@ -246,7 +270,7 @@ class Committer:
         else:
             self._fail_part(parts[0], error or errors.StoreError("The store gave no result."))
             if claims:
-                self._claimed([], False)
+                self._claimed(None)
         if len(parts) > 1:
             self._submit(parts[1:])
             return
@@ -269,7 +293,7 @@ class Committer:
                 pending.future.set_exception(_again(error))
         self._accepts.clear()
         if any(claims for _, _, claims in parts):
-            self._claimed([], False)
+            self._claimed(None)
         parts = [(accepts, advances, []) for accepts, advances, _ in parts if advances]
         pause = min(RETRY_CAP_S, RETRY_FIRST_S * 2 ** min(self._failures, 10)) * (0.5 + self._draw())
         if parts:
@@ -331,6 +355,13 @@ def _apply(store: Store, process_id: str, epoch: int, batch: Batch) -> BatchResu
         if store.resolve(process_id, batch.batch_id):
             return recovered(store, batch)
         return store.apply(process_id, epoch, batch)
+    except errors.OncewardError:
+        raise
+    except Exception:
+        # Nobody knows where it came from: perhaps from after the commit.
+        if store.resolve(process_id, batch.batch_id):
+            return recovered(store, batch)
+        raise
 
 
 def recovered(store: Store, batch: Batch) -> BatchResult:

@@ -17,12 +17,13 @@ from typing import Any
 
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints, json_plain
-from onceward.core.ids import IdSource
+from onceward.core.ids import IdSource, content_hash
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
 from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL, RunState
-from onceward.core.takeover import CRASH_LIMIT
+from onceward.core.takeover import CRASH_LIMIT, SUSPECT_FROM
+from onceward.core.texts import checked_name, checked_subject
 from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
@@ -37,6 +38,9 @@ DEPTH_MAX = 100
 
 UNWIND_S_MAX = 5
 """How long code may take to unwind when this process stops; then its lease decides."""
+
+INSIST_S = 0.2
+"""A pause before a question that has to be answered is asked again."""
 
 CLAIM_MAX = 100
 """Runs claimed by one batch; more would make everyone else's commit wait."""
@@ -111,6 +115,7 @@ class Worker:
         self._hint = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._loading: set[asyncio.Task[None]] = set()
+        self._successors: dict[str, tuple[RunRow, EventRow, list[StepRow]]] = {}
         self._unloaded = asyncio.Event()
         self.ends = Ends(self)
         self._watchers: set[Execution] = set()
@@ -129,6 +134,15 @@ class Worker:
             self._heartbeat.start()
         self._tasks = [self.loop.create_task(self._look_forever())]
         self.committer.claim()
+
+    def abort(self) -> None:
+        """Give up a start that failed: end the threads, write nothing."""
+        self.is_draining = self.is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        self.committer.close()
 
     async def _join(self) -> None:
         now = self.now_ms()
@@ -173,6 +187,10 @@ class Worker:
         self.step_threads.close()
         self.workflow_threads.close()
         self.ends.close()
+
+    def is_cut_down(self) -> bool:
+        """Say whether this process stops, or its event loop cancels every task without asking."""
+        return self.is_closing or any(task.cancelling() for task in self._tasks)
 
     async def _emptied(self, within_s: float) -> None:
         """Return when no run is in memory or being loaded, or the time is over."""
@@ -236,6 +254,12 @@ class Worker:
             failpoints.hit("accept.before_insert")
         try:
             accepted = await self.committer.accept(accept)
+        except errors.LeaseLost as error:
+            # Nothing of it was written. To the sender it is one of the faults that pass.
+            self._unreserve(accept.runs)
+            raise errors.StoreUnavailable(
+                error.what, means="Nothing was stored.", todo="Send it again."
+            ) from error
         except BaseException:
             self._unreserve(accept.runs)
             raise
@@ -276,16 +300,33 @@ class Worker:
         return Accept(event, [run])
 
     def emit_accept(
-        self, execution: Execution, source: str, event_id: str, type_: str, payload: Any, subject: str | None
+        self,
+        execution: Execution,
+        source: str,
+        event_id: str,
+        type_: str,
+        payload: Any,
+        subject: str | None,
+        *,
+        occurred_at: Millis | None = None,
     ) -> Accept:
         """Give the commit of an event emitted inside a run, guarded by the run's fence."""
         self.check_depth(execution.run)
+        checked_name(type_, "event type")
         now = self.now_ms()
         text = json_plain.encode_plain(
             payload, what=f"the payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
         )
         event = EventRow(
-            source=source, id=event_id, type=type_, payload=text, received_at=now, subject=subject
+            source=source,
+            id=event_id,
+            type=type_,
+            payload=text,
+            received_at=now,
+            subject=checked_subject(subject),
+            occurred_at=occurred_at,
+            # Where the caller chose the id, others may choose it too; see IdClash.
+            content_hash=content_hash(text) if source.startswith("emit/") else None,
         )
         runs = self.runs_for(source, type_, now, parent=execution.run)
         return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)
@@ -303,8 +344,11 @@ class Worker:
 
     def hint(self) -> None:
         """Say that something may be due now."""
-        self._has_backlog = True
         self._hint.set()
+        self._claim_soon()
+
+    def _claim_soon(self) -> None:
+        self._has_backlog = True
         if self._free() > 0:
             self.committer.claim()
 
@@ -321,28 +365,33 @@ class Worker:
         free = min(self._free(), CLAIM_MAX)
         if free <= 0:
             return []
-        now = self.now_ms()
-        claims = [Claim(free, self._names, now)]
+        now, claims = self.now_ms(), []
         if self._want_suspect and self._suspect is None:
             # Runs that may have killed their holders come one at a time (RULINGS 6).
-            claims = [Claim(free - 1, self._names, now)] if free > 1 else []
             claims.append(Claim(1, self._names, now, suspects=True))
             self._want_suspect = False
+        self._claim_limit = free - len(claims)
+        if self._claim_limit:
+            claims.append(Claim(self._claim_limit, self._names, now))
         self._is_claiming = True
         self._reserved += free
         self._claim_reserved = free
         return claims
 
-    _claim_reserved = 0
+    _claim_reserved = _claim_limit = 0
 
-    def _claimed(self, claimed: list[Claimed], is_full: bool) -> None:
+    def _claimed(self, claimed: list[Claimed] | None) -> None:
+        """Hear what became of the claims: the runs, or None when the store did not answer."""
         self._is_claiming = False
         self._reserved -= self._claim_reserved
         self._claim_reserved = 0
-        self._has_backlog = is_full
-        if not claimed:
+        if claimed is None:
+            self._has_backlog = False  # the next look tells
             return
-        if is_full:
+        # A claim that got all it asked for left some; one for a suspect alone asked for no others.
+        others = sum(row.run.crashes < SUSPECT_FROM for row in claimed)
+        self._has_backlog = others >= self._claim_limit
+        if self._has_backlog:
             self.loop.call_soon(self.committer.claim)
         fresh = [row for row in claimed if row.run.started_at is not None and _is_fresh(row.run)]
         for row in fresh:
@@ -354,15 +403,11 @@ class Worker:
 
     async def _load(self, claimed: list[Claimed]) -> None:
         """Read the histories of claimed runs with one query and go on with them."""
-        if failpoints.is_armed():
-            failpoints.hit("load.after_claim")
         try:
-            while True:
-                try:
-                    histories = await self.read(self.store.histories, [row.run.run_id for row in claimed])
-                    break
-                except errors.StoreUnavailable:
-                    await asyncio.sleep(0.2)
+            if failpoints.is_armed():
+                failpoints.hit("load.after_claim")
+            run_ids = [row.run.run_id for row in claimed]
+            histories = await self._insist(self.read, self.store.histories, run_ids)
         finally:
             self._reserved -= len(claimed)
         for row in claimed:
@@ -370,8 +415,8 @@ class Worker:
             if history is None:
                 self._hold_unreadable(row.run)
                 continue
-            if row.run.generation > 1 and row.run.attempt == 1:
-                await self._cancel_older_children(row.run)
+            if row.run.generation > 1:
+                await self._insist(self._cancel_older_children, row.run)
             self._begin(row.run, row.event, history)
 
     def _hold_unreadable(self, run: RunRow) -> None:
@@ -395,9 +440,15 @@ class Worker:
 
     def _begin(self, run: RunRow, event: EventRow, history: list[StepRow]) -> None:
         workflow = self.workflows.get(run.workflow)
-        if workflow is None or run.run_id in self.executions or self.is_closing:
+        if workflow is None or self.is_closing:
             return
-        if run.crashes >= 2 and self._suspect is None:
+        older = self.executions.get(run.run_id)
+        if older is not None:
+            # It was taken from us and is ours again, while its code of before still runs.
+            self._successors[run.run_id] = (run, event, history)
+            older.stop("lost")
+            return
+        if run.crashes >= SUSPECT_FROM and self._suspect is None:
             self._suspect = run.run_id
         execution = self.executions[run.run_id] = Execution(self, run, event, workflow, history)
         execution.begin()
@@ -410,6 +461,9 @@ class Worker:
         self._ending -= execution.is_ending
         if self.executions.get(run.run_id) is execution:
             del self.executions[run.run_id]
+        successor = self._successors.pop(run.run_id, None)
+        if successor is not None:
+            self._begin(*successor)
         self._unloaded.set()
         if self._suspect == run.run_id:
             self._suspect, self._want_suspect = None, True
@@ -437,13 +491,9 @@ class Worker:
         pending = parent.operation().future
         pending.add_done_callback(lambda _: self.hint())
 
-    def watch_child(self, parent: Execution, child_run_id: str, *, is_reopened: bool) -> None:
+    def watch_child(self, parent: Execution, child_run_id: str) -> None:
         """Make sure that *parent* hears of a child that ended already, here or elsewhere."""
-        if child_run_id in self.executions:
-            return
-        if is_reopened:
-            self.spawn(self._look_at_children([parent], retry_failed=True))
-        elif parent not in self._watchers:
+        if child_run_id not in self.executions and parent not in self._watchers:
             # One look for all the calls that one parent makes at once.
             self._watchers.add(parent)
             self.spawn(self._look_soon(parent))
@@ -453,25 +503,34 @@ class Worker:
         self._watchers.discard(parent)
         await self._look_at_children([parent])
 
-    async def _look_at_children(self, parents: list[Execution], *, retry_failed: bool = False) -> None:
+    async def _look_at_children(self, parents: list[Execution]) -> None:
         wanted = {run_id: parent for parent in parents for run_id in parent.open_children()}
         if not wanted:
             return
-        try:
-            rows = await self.read(self.store.states, list(wanted))
-        except errors.StoreUnavailable:
-            return
+        # A child that ended before the parent was claimed wakes nobody any more, so a look that
+        # fails must be made again.
+        rows = await self._insist(self.read, self.store.states, list(wanted))
         for run_id, row in rows.items():
-            if row.state not in TERMINAL:
-                continue
-            if retry_failed and row.state is RunState.FAILED:
-                await self.steer_child(run_id, "retry")
-            else:
+            if row.state in TERMINAL:
                 wanted[run_id].child_ended(row)
+
+    async def retry_child(self, run_id: str) -> None:
+        """Retry a called run together with its parent."""
+        await self._insist(self.steer_child, run_id, "retry")
 
     async def cancel_child(self, run_id: str) -> None:
         """Cancel a called run together with its parent."""
-        await self.steer_child(run_id, "cancel")
+        await self._insist(self.steer_child, run_id, "cancel")
+
+    async def _insist(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
+        """Ask the store again and again while it is away: what follows cannot do without."""
+        while True:
+            try:
+                return await function(*args)
+            except (errors.StoreUnavailable, errors.ReplyLost):
+                if self.is_closing:
+                    raise
+                await asyncio.sleep(INSIST_S)
 
     async def _cancel_older_children(self, run: RunRow) -> None:
         """Cancel what older generations called and did not finish (RULINGS 21)."""
@@ -502,6 +561,9 @@ class Worker:
     def _loaded(self, task: asyncio.Task[None]) -> None:
         self._loading.discard(task)
         self._unloaded.set()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.is_closing:
+            _log.error("a task of the worker failed", exc_info=error)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -517,7 +579,7 @@ class Worker:
             self._hint.clear()
             if self._next_due is not None and self._next_due <= self.now_ms():
                 self._next_due = None
-                self.hint()
+                self._claim_soon()
                 await asyncio.sleep(0)
                 continue
             try:
@@ -526,13 +588,15 @@ class Worker:
                 _log.warning("the store is away: %s", error.what)
             except errors.LeaseLost:
                 self.evicted()
+            except Exception:  # noqa: BLE001 - whatever it is, the next look must come (B086)
+                _log.exception("the look at the store failed; the next one comes in a poll")
 
     async def _look(self) -> None:
         look = await self.read(self.store.look, self.process_id, self._names)
         now = self.now_ms()
         if look.next_due is not None:
             if look.next_due <= now:
-                self.hint()
+                self._claim_soon()  # not a hint: with every slot taken, look would follow upon look
             else:
                 self.due_at(look.next_due)
         if look.oldest_lease is not None and look.oldest_lease < now:
@@ -566,7 +630,12 @@ class Worker:
     _strays: set[str] = set()  # noqa: RUF012 - replaced, never changed
 
     def _take_over(self) -> None:
-        taken = self.store.take_over(self.now_ms(), crash_limit=CRASH_LIMIT, skip=self.process_id)
+        try:
+            taken = self.store.take_over(self.now_ms(), crash_limit=CRASH_LIMIT, skip=self.process_id)
+        except errors.ReplyLost:
+            _log.warning("the reply to a takeover was lost; the next look tells what became of it")
+            self.loop.call_soon_threadsafe(self.hint)
+            return
         for process_id in taken.processes:
             _log.warning("took over %d runs of process %s, whose lease ended", taken.released, process_id)
         for run_id in taken.held:
@@ -581,9 +650,13 @@ class Worker:
         self.lease_until = lease_until
         self._lease_renewed.set()
 
+    def has_lease(self) -> bool:
+        """Say whether the lease stands for long enough to begin something."""
+        return self.now_ms() <= self.lease_until - self.settings.lease_ms // 10
+
     async def may_start_steps(self) -> None:
         """Return while the lease stands; wait for its renewal when it nearly ends (F04)."""
-        while self.now_ms() > self.lease_until - self.settings.lease_ms // 10 and not self.is_closing:
+        while not self.has_lease() and not self.is_closing:
             self._lease_renewed.clear()
             await self._lease_renewed.wait()
 
@@ -606,10 +679,10 @@ class Worker:
             try:
                 await self._join()
                 break
-            except errors.StoreUnavailable:
+            except errors.StoreError as error:
+                _log.warning("this process could not register anew, trying again: %s", error)
                 await asyncio.sleep(0.5)
         self._is_rejoining = False
-        self._is_claiming = False
         self.renewed(self.lease_until)
         self.hint()
 

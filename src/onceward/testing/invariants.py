@@ -279,7 +279,7 @@ def _step_of(event_id: str) -> tuple[Any, ...] | None:
         parts = msgspec.json.decode(event_id)
     except msgspec.DecodeError:
         return None
-    if not isinstance(parts, list) or len(parts) not in (4, 5):
+    if not isinstance(parts, list) or len(parts) not in (4, 5, 6):
         return None
     return tuple(parts[:4])
 

@@ -6,6 +6,10 @@
 --   {bytes}  bytea / blob
 --   {packed} clustered by its key on SQLite (without rowid), nothing on PostgreSQL
 --   {hot}    room for updates in place on PostgreSQL (fillfactor), nothing on SQLite
+--   {if_...} makes an index partial on PostgreSQL though it has every row, so that only queries
+--            that name the condition use it: on an empty table its planner takes any index with
+--            the namespace for a look-up by key. Nothing on SQLite, which knows that a column is
+--            not null and then does not find the condition in any query
 -- Every key starts with the namespace. Times are Unix milliseconds, JSON is text that the
 -- database never looks into.
 
@@ -23,9 +27,7 @@ create table {t}event (
     content_hash {key},
     primary key (namespace, source, id)
 );
--- Partial, though it has every row, so that only queries that name the condition use it: on an
--- empty table PostgreSQL's planner takes any index with the namespace for a look-up by key.
-create index {i}event_received on {t}event (namespace, received_at) where received_at > 0;
+create index {i}event_received on {t}event (namespace, received_at){if_received};
 
 -- One HTTP request that carried an event; body is null when the event's payload is the body.
 create table {t}delivery (
@@ -76,9 +78,7 @@ create table {t}run (
     primary key (namespace, run_id)
 ){packed}{hot};
 -- At most one original run per (event, workflow); a replay adds its request id (RULINGS 11).
--- Partial for the same reason as event_received; whoever names the source uses it.
-create unique index {i}run_identity on {t}run (namespace, source, event_id, workflow, replay_id)
-  where source is not null;
+create unique index {i}run_identity on {t}run (namespace, source, event_id, workflow, replay_id){if_source};
 create index {i}run_parent on {t}run (namespace, parent_run_id) where parent_run_id is not null;
 create index {i}run_problem on {t}run (namespace, problem_at) where problem_at is not null;
 

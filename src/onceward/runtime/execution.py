@@ -80,6 +80,7 @@ class Execution:
         self.calls = 0  # verbs in progress, parked ones included
         self.steps_in_flight: dict[StepKey, Millis] = {}
         self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
+        self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
         self.branches = Branches(self.loop)
         self.recall = Recall(history, self.branches, self.loop, self._quiet)
         self.parking = Parking(self)
@@ -90,6 +91,7 @@ class Execution:
         )
         self._seq = max((row.seq for row in history), default=0)
         self._pending: PendingAdvance | None = None
+        self._open: dict[StepKey, StepRow] = {}  # records saved in this go that have no outcome yet
         self._deadline: asyncio.TimerHandle | None = None
         self._verbs: set[asyncio.Task[Any]] = set()  # tasks of verbs that threads wait for
         self._is_begun = False
@@ -198,7 +200,7 @@ class Execution:
     def operation(self) -> PendingAdvance:
         """Give the operation that gathers, a new one if the last was taken by a batch."""
         pending = self._pending
-        if pending is None or pending.is_taken or pending.future.done():
+        if pending is None or pending.is_taken:
             pending = self._pending = PendingAdvance(self.run_id, self.generation, self.run.fence, self.loop)
             self.worker.committer.add(pending)
         return pending
@@ -207,6 +209,10 @@ class Execution:
         """Hand a record over to be committed; nobody waits for it yet."""
         pending = self.operation()
         pending.steps[row.key] = row
+        if row.state is StepState.OPEN:
+            self._open[row.key] = row
+        else:
+            self._open.pop(row.key, None)
         if accepts:
             pending.accepts.extend(accepts)
         if self.run.crashes and row.state is not StepState.OPEN:
@@ -453,6 +459,12 @@ class Execution:
         future = self.called.get(child.run_id)
         if future is not None and not future.done():
             future.set_result(child)
+
+    def child_seen(self, child_run_id: str) -> None:
+        """Hear that a called run was looked at: it has ended, or its end will be heard of."""
+        self.unseen.discard(child_run_id)
+        if not self.unseen:
+            self.recall.look_when_quiet()
 
     def open_children(self) -> list[str]:
         """Give the called runs whose ends are awaited."""

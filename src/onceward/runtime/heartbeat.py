@@ -51,22 +51,23 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Renew the lease once; whatever happens, the next beat tries again."""
+        process_id = self._worker.committer.process_id
         try:
-            self._renew()
+            self._renew(process_id)
         except errors.LeaseLost:
-            self._on_loop(self._worker.evicted)
+            self._on_loop(self._worker.evicted, process_id)
         except errors.OncewardError as error:
             _log.warning("the lease could not be renewed, trying again: %s", error)
         except Exception:  # noqa: BLE001 - whatever it is, the next renewal must be tried
             _log.exception("the lease could not be renewed, trying again")
 
-    def _renew(self) -> None:
+    def _renew(self, process_id: str) -> None:
         worker = self._worker
         if failpoints.is_armed():
             failpoints.hit("heartbeat.before_renew")
         worker.refresh_clock()
         lease_until = worker.now_ms() + worker.settings.lease_ms
-        worker.store.heartbeat(worker.committer.process_id, worker.committer.epoch, lease_until)
+        worker.store.heartbeat(process_id, worker.committer.epoch, lease_until)
         self._on_loop(worker.renewed, lease_until)
 
     def _watch_loop(self, blocked_s: float, pause_s: float) -> float:

@@ -84,6 +84,8 @@ class Parking:
             has_times = all(wake is not None for wake in self._futures.values())
             self._leave() if has_times else execution.stop("release")
             return
+        if execution.unseen:
+            return
         now, linger_ms = execution.worker.now_ms(), execution.worker.settings.linger_ms
         wakes = [wake for wake in self._futures.values() if wake is not None]
         earliest = min(wakes, default=None)
@@ -97,7 +99,7 @@ class Parking:
     def _lingered(self) -> None:
         execution = self._execution
         self._linger = None
-        if execution.stopping is None and self._are_all_parked():
+        if execution.stopping is None and self._are_all_parked() and not execution.unseen:
             earliest = min((wake for wake in self._futures.values() if wake is not None), default=None)
             if earliest is None or earliest - execution.worker.now_ms() > execution.worker.settings.linger_ms:
                 self._leave()

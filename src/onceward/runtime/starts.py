@@ -132,6 +132,7 @@ async def start(
     """Start a child once; give its id, or wait for its outcome and save that."""
     kind = "call" if is_called else "start"
     record = await execution.saved(key, kind)
+    is_new = record is None
     if record is None:
         await execution.durable()
         event_id = ids.composed(execution.generation, *key, ids.START)
@@ -142,7 +143,7 @@ async def start(
         state = StepState.OPEN if is_called else StepState.DONE
         record = execution.row(key, kind, state, execution.worker.now_ms(), child_run_id=child_run_id)
         execution.save(record, [accept])
-        execution.worker.child_made(execution)
+        execution.worker.children.made(execution)
         if not is_called and execution.recall.has_queue():
             await execution.recall.take_turn()
     if record.child_run_id is None:
@@ -150,23 +151,27 @@ async def start(
     if not is_called:
         return record.child_run_id
     if record.state is StepState.OPEN:
-        record = await _called(execution, key, record)
+        record = await _called(execution, key, record, is_new=is_new)
     return execution.answer(record, workflow.result_codec)
 
 
-async def _called(execution: Execution, key: StepKey, record: StepRow) -> StepRow:
+async def _called(execution: Execution, key: StepKey, record: StepRow, *, is_new: bool) -> StepRow:
     """Wait for a called run's end and save its outcome before the code sees it (I11)."""
     child_run_id: str = record.child_run_id  # type: ignore[assignment]
     future: asyncio.Future[RunRow] = execution.loop.create_future()
     execution.called[child_run_id] = future
+    if not is_new:
+        # It may have ended before this go began, and then nobody will say so.
+        execution.unseen.add(child_run_id)
     await execution.durable()
     if record.tries == 0:
         # A retry reopened the call: it retries the child, once, and this record says that it did.
-        await execution.worker.retry_child(child_run_id)
+        await execution.worker.children.retry(child_run_id)
         execution.check_usable()
         record = execution.row(key, "call", StepState.OPEN, record.started_at, record=record)
         execution.save(record)
-    execution.worker.watch_child(execution, child_run_id)
+    if not is_new:
+        execution.worker.children.watch(execution)
     try:
         child: RunRow = await execution.parking.park(None, future)
     except asyncio.CancelledError as error:

@@ -7,6 +7,7 @@ a user's ever becomes SQL text (F44).
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from importlib.resources import files
@@ -74,9 +75,14 @@ def read_sql(name: str) -> str:
 
 def load(name: str, macros: Mapping[str, str]) -> dict[str, str]:
     """Give the named statements of one file, comments stripped, macros filled in."""
+    return dict(_loaded(name, tuple(macros.items())))
+
+
+@functools.lru_cache(maxsize=16)
+def _loaded(name: str, macros: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     parts = _NAME.split(read_sql(name))
     statements = {}
     for statement_name, body in zip(parts[1::2], parts[2::2], strict=True):
         lines = [line for line in body.splitlines() if not line.lstrip().startswith("--")]
-        statements[statement_name] = render("\n".join(lines).strip().rstrip(";"), macros)
+        statements[statement_name] = render("\n".join(lines).strip().rstrip(";"), dict(macros))
     return statements

@@ -31,6 +31,9 @@ RUN_RETRY = Retry(max_tries=3, base="100ms", cap="400ms")
 class Hands:
     """What bodies do to the outside; this one does nothing."""
 
+    def asks(self, ctx: Context, key: str) -> None:
+        """Note that the workflow's code asks for a step."""
+
     def begin(self, ctx: Context, key: str, max_tries: int) -> None:
         """Note that a body begins."""
 
@@ -131,6 +134,7 @@ class References:
     async def step(self, ctx: Context, program: Program, name: str, item: str = "") -> str:
         """Run `act` as a step and note what came of it."""
         key = f"{name}[{item}]" if item else name
+        self.hands.asks(ctx, key)
         if item:
             value = await ctx.step.run(name, self.act, ctx, program, key, item=item, retry=STEP_RETRY)
         else:
@@ -140,6 +144,7 @@ class References:
 
     async def plain_step(self, ctx: Context, program: Program, name: str) -> str:
         """Run `act_plain` as a step and note what came of it."""
+        self.hands.asks(ctx, name)
         value = await ctx.step.run(name, self.act_plain, ctx, program, name, retry=STEP_RETRY)
         self.hands.saw(ctx, name, value)
         return value
@@ -213,7 +218,7 @@ class References:
             first = 0 if racers[0] in done else 1
             for task in pending:
                 task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
+            await asyncio.gather(*racers, return_exceptions=True)
             outcome = racers[first].result()
             await step(ctx, program, ("after left", "after right")[first])
             return outcome

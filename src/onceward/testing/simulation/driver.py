@@ -156,7 +156,7 @@ class Driver:
         world.operation(None, "start run", f"start-{number} {payload}")
 
         async def send(process: Process) -> None:
-            handle = await process.app.start(process.references.child, payload, id=f"start-{number}")
+            handle = await process.app.start(process.child, payload, id=f"start-{number}")
             world.oracle.replied("start/child", f"start-{number}", {"child": handle.run_id})
 
         self._sent.append(send)

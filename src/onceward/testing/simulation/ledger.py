@@ -38,13 +38,21 @@ class Ledger(Hands):
         self._world = world
         self._oracle = oracle
         self._mirror = oracle.mirror
-        self._unsaved: dict[Execution, set[str]] = {}  # bodies that ended well, not yet seen durable
+        self._ended: dict[Execution, list[str]] = {}  # steps whose bodies ended well
+        self._asked: dict[tuple[Execution, str], tuple[str, ...]] = {}  # what had ended when a step was asked for
         self._caught: set[tuple[str, int, str]] = set()
         self._choices: dict[tuple[str, int], str] = {}
         self.begun = 0
         self.ended = 0
 
     # --- bodies --------------------------------------------------------------------------------------
+
+    def asks(self, ctx: Context, key: str) -> None:
+        """Note what a step may depend on."""
+        execution = cast("Execution", session_var.get())
+        ended = self._ended.get(execution)
+        if ended:
+            self._asked[execution, key] = tuple(ended)
 
     def begin(self, ctx: Context, key: str, max_tries: int) -> None:
         """Judge the start of a body."""
@@ -119,16 +127,15 @@ class Ledger(Hands):
             self._complain("RULINGS 19", run_id, f"{key} began again, its failure had been caught")
 
     def _judge_earlier(self, execution: Execution, key: str) -> None:
-        """All that ended before in this run is durable when a body begins (RULINGS 5)."""
-        unsaved = self._unsaved.get(execution)
-        if not unsaved:
-            return
+        """What had ended in this run when the step was asked for is durable now (RULINGS 5).
+
+        What other branches saved since, the step's arguments cannot depend on.
+        """
         records = self._mirror.runs[execution.run_id].steps_by_key
-        for earlier in sorted(unsaved):
+        for earlier in self._asked.pop((execution, key), ()):
             record = records.get((execution.generation, earlier))
             if record is None or record["state"] == "open":
                 self._complain("RULINGS 5", execution.run_id, f"{key} began before {earlier} was durable")
-        unsaved.clear()
 
     def _judge_choice(self, run_id: str, generation: int, key: str) -> None:
         """What followed a race, or a time-out, is the same on every attempt (RULINGS 17)."""
@@ -144,7 +151,7 @@ class Ledger(Hands):
         assert frame is not None
         self.ended += 1
         if outcome == "ok":
-            self._unsaved.setdefault(cast("Execution", frame.session), set()).add(str(frame.key))
+            self._ended.setdefault(cast("Execution", frame.session), []).append(str(frame.key))
 
     # --- what code is given -----------------------------------------------------------------------------
 

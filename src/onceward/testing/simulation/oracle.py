@@ -6,7 +6,7 @@ and the replies that senders and operators got. Bodies are judged in ``ledger``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from onceward.core.model import StepRow
@@ -89,7 +89,7 @@ class Oracle:
             for run_id, attempt in before.items():
                 if self.mirror.runs[run_id].run["attempt"] != attempt:
                     self.complain("I29", run_id, f"a stop of {subject} charged an attempt")
-        else:
+        elif name == "join":
             self.mirror.refresh_processes()
 
     def _applied(self, process: Process, process_id: str, batch: Batch, result: BatchResult) -> None:
@@ -173,16 +173,17 @@ class Oracle:
         self.mirror.refresh_event(event.source, event.id)
         self._refresh(accepted.runs.values(), "replay")
 
-    def _taken_over(self, processes: Iterable[str]) -> None:
-        for process_id in processes:
-            cause = self.world.cause_of_death(process_id)
-            for run_id, rows in self.mirror.runs.items():
-                if _owner(rows) == process_id:
-                    self.lost.setdefault(run_id, []).append(cause)
-                    moved = (run_id, rows.run["fence"] + 1)
-                    self._fence_moves[moved] = ("take_over", self.world.loop.time())
+    def _taken_over(self, processes: Collection[str]) -> None:
+        touched = []
+        for run_id, rows in self.mirror.runs.items():
+            owner = _owner(rows)
+            if owner in processes:
+                touched.append(run_id)
+                self.lost.setdefault(run_id, []).append(self.world.cause_of_death(str(owner)))
+                moved = (run_id, rows.run["fence"] + 1)
+                self._fence_moves[moved] = ("take_over", self.world.loop.time())
         self.mirror.refresh_processes()
-        self._refresh(list(self.mirror.runs), "take_over")
+        self._refresh(touched, "take_over")
 
     def _refresh(self, run_ids: Iterable[str], by: str) -> None:
         """Read runs again and judge how they changed."""
@@ -271,6 +272,8 @@ class Oracle:
 
     def _judge_held(self, run_id: str, run: Row) -> None:
         reason = run["reason"] or ""
+        if reason.startswith("not storable: ") and self.world.counts["commit refused"]:
+            return
         if not reason.startswith("poison"):
             self.complain("I20", run_id, f"{run['workflow']} is held: {reason}")
             return

@@ -24,10 +24,20 @@ from onceward.stores.sqlite import SqliteStore
 from onceward.testing.clock import FakeClock, SeededEntropy
 from onceward.testing.loop import Owner, owner_var
 from onceward.testing.simulation.store import GatedStore
-from onceward.testing.workflows import References
+from onceward.testing.workflows import Hands, References
 
 if TYPE_CHECKING:
     from onceward.testing.simulation.world import World
+
+
+_references: list[References] = []
+
+
+def shared_references() -> References:
+    """Give the reference workflows, made once: they keep nothing of one seed or process."""
+    if not _references:
+        _references.append(References(App("sqlite:///simulated.db"), Hands()))
+    return _references[0]
 
 
 class Killed(BaseException):
@@ -54,7 +64,11 @@ class Process(Owner):
         self.database.open(migrate=False)
         self.store = GatedStore(self, self.database)
         self.app = App("sqlite:///simulated.db", **world.settings)
-        self.references = References(self.app, world.hands)
+        references = shared_references()
+        references.hands = world.hands
+        self.app._workflows.update(references.app._workflows)
+        self.app._sources.update(references.app._sources)
+        self.child = references.child
         self.worker: Worker | None = None
         self.is_up = False  # it accepts requests
         self.is_stopping = False

@@ -29,13 +29,13 @@ from onceward.testing.simulation.process import Killed, Process
 OPERATIONS_MIN = 200
 """Operations of one seed at least: what the driver does, and what processes commit."""
 
-TROUBLE_SECONDS = 7.0
+TROUBLE_SECONDS = 4.0
 """Virtual time of trouble at least."""
 
 REST_SECONDS_MAX = 90.0
 """Virtual time in which everything must come to rest once trouble is over."""
 
-WHOLE_EVERY = 40
+WHOLE_EVERY = 100
 """Operations between two looks at all rows."""
 
 VIOLATIONS_MAX = 10
@@ -81,7 +81,7 @@ class World:
         self.temper = faults.temper_of(self.dice)
         self.settings: dict[str, Any] = {
             "lease": 2.0,
-            "poll": self.dice.choice((0.3, 0.5)),
+            "poll": self.dice.choice((0.4, 0.7)),
             "linger": self.dice.choice((0.0, 0.05, 0.2)),
             "concurrency": self.dice.choice((3, 6, 12)),
         }
@@ -93,6 +93,7 @@ class World:
         self.live: dict[int, Process] = {}  # slot -> process that is not dead
         self.all_processes: dict[str, Process] = {}  # id in the store -> process
         self.operations = 0
+        self._whole_at = WHOLE_EVERY
         self.counts: dict[str, int] = dict.fromkeys(faults.KINDS, 0)
         self.passed: dict[str, int] = {}
         self.violations: list[str] = []
@@ -267,7 +268,8 @@ class World:
         elif name != "take_over" or result.processes:
             self.operation(process, name, _told(name, subject, result))
         self.oracle.committed(process, name, subject, result)
-        if self.operations % WHOLE_EVERY == 0:
+        if self.operations >= self._whole_at:
+            self._whole_at = self.operations + WHOLE_EVERY
             self.oracle.judge_everything(process.database.dump)
 
     def after(self, process: Process, name: str) -> None:

@@ -120,6 +120,7 @@ class Worker:
         self._watchers: set[Execution] = set()
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
+        self._life = 1  # grows when this process is evicted: what it claimed before is not its own any more
         self.steer_child: Callable[[str, str], Coroutine[Any, Any, None]] = _no_steering
 
     # --- life ------------------------------------------------------------------------------------
@@ -238,6 +239,7 @@ class Worker:
             )
         if failpoints.is_armed():
             failpoints.hit("accept.before_insert")
+        life = self._life
         try:
             accepted = await self.committer.accept(accept)
         except errors.LeaseLost as error:
@@ -254,7 +256,8 @@ class Worker:
             if accepted.runs.get(run.workflow) != run.run_id:
                 continue
             if run.is_claimed:
-                self._begin(_claimed_row(run, accept.event), accept.event, [])
+                if life == self._life:
+                    self._begin(_claimed_row(run, accept.event), accept.event, [])
             else:
                 self.hint()
         return accepted
@@ -342,19 +345,19 @@ class Worker:
         self._claim_limit = free - len(claims)
         if self._claim_limit:
             claims.append(Claim(self._claim_limit, self._names, now))
-        self._is_claiming = True
+        self._is_claiming, self._claim_life = True, self._life
         self._reserved += free
         self._claim_reserved = free
         return claims
 
-    _claim_reserved = _claim_limit = 0
+    _claim_reserved = _claim_limit = _claim_life = 0
 
     def _claimed(self, claimed: list[Claimed] | None) -> None:
         """Hear what became of the claims: the runs, or None when the store did not answer."""
         self._is_claiming = False
         self._reserved -= self._claim_reserved
         self._claim_reserved = 0
-        if claimed is None:
+        if claimed is None or self._claim_life != self._life:
             self._has_backlog = False  # the next look tells
             return
         # A claim that got all it asked for left some; one for a suspect alone asked for no others.
@@ -372,6 +375,7 @@ class Worker:
 
     async def _load(self, claimed: list[Claimed]) -> None:
         """Read the histories of claimed runs with one query and go on with them."""
+        life = self._life
         try:
             if failpoints.is_armed():
                 failpoints.hit("load.after_claim")
@@ -386,6 +390,8 @@ class Worker:
                 continue
             if row.run.generation > 1:
                 await self._insist(self._cancel_older_children, row.run)
+            if life != self._life:
+                return
             self._begin(row.run, row.event, history)
 
     def _hold_unreadable(self, run: RunRow) -> None:
@@ -634,6 +640,8 @@ class Worker:
         if self._is_rejoining or self.is_closing:
             return
         self._is_rejoining = True
+        self._life += 1
+        self._successors.clear()
         _log.error(
             "process %s lost its lease; it drops %d runs and starts afresh",
             self.process_id,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 from onceward.core.failpoints import REGISTRY
 from tests.lifecycle.checks import is_campaign
@@ -90,7 +90,7 @@ PASSES = {"short": range(1, 2), "campaign": range(1, 7)}
 """At which passes of a failpoint a process is hit."""
 
 
-def cases(action: str) -> list[ParameterSet]:
+def cases(action: str) -> list[Any]:
     """Give every case of one action with its store: in the campaign all there are, else a fair share.
 
     The share: on SQLite every kill and every lost reply; the reference workflows killed and stopped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,13 @@ from tests.lifecycle.procs import Nursery
 from tests.lifecycle.scenarios import SCENARIOS
 
 SHORT = {"lease": "240ms"}
-PAUSED, PAUSED_S = {"lease": "300ms"}, 0.4
+PAUSED_S = 0.4
+PAUSED: dict[str, Any] = {"lease": "300ms"}
 
 
-def _settings(nursery: Nursery, case: Case) -> dict[str, str]:
+def _settings(nursery: Nursery, case: Case) -> dict[str, Any]:
     """Take over at once: by the lock file on SQLite, by the instance's name on PostgreSQL."""
-    settings = {} if nursery.is_sqlite else {"instance": "shop"}
+    settings: dict[str, Any] = {} if nursery.is_sqlite else {"instance": "shop"}
     return settings | (SHORT if case.failpoint == "heartbeat.before_renew" else {})
 
 

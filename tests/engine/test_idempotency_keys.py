@@ -59,18 +59,13 @@ def test_a_parameter_gets_the_key_that_the_context_gives(sqlite_url: str, name: 
 
     @app.workflow()
     async def flow(ctx: Context) -> list[str]:
-        async def both() -> list[str]:
-            given = body(*args, **({"key": ctx.idempotency_key} if name == "without a default" else {}))
-            return [ctx.idempotency_key, await given if asyncio.iscoroutine(given) else given]
+        return [await ctx.step.run("pay", body, *args), await ctx.step.run("look", lambda: ctx.idempotency_key)]
 
-        return [await ctx.step.run("pay", body, *args), *await ctx.step.run("look", both)]
+    given, read = result_of(app, flow)
 
-    first, own, default = result_of(app, flow)
-
-    assert re.fullmatch(r"ow_[0-9a-f]{40}", first)
-    assert re.fullmatch(r"ow_[0-9a-f]{40}", own)
-    assert first != own
-    assert default in ("", own)
+    assert re.fullmatch(r"ow_[0-9a-f]{40}", given)
+    assert re.fullmatch(r"ow_[0-9a-f]{40}", read)
+    assert given != read
 
 
 def test_a_key_of_the_callers_own_is_left_alone(sqlite_url: str) -> None:
@@ -193,6 +188,34 @@ def test_plain_workflows_and_bodies_have_keys_too(sqlite_url: str) -> None:
     assert first != second
     assert injected_key == read_key
     assert {key[:3] for key in (first, second, read_key)} == {"ow_"}
+
+
+def test_steps_called_inside_a_body_have_keys_of_their_own(sqlite_url: str) -> None:
+    app = make_app(sqlite_url)
+    keys: list[list[str]] = []
+
+    @app.step
+    def pay(key: IdempotencyKey = AUTO) -> str:
+        return key
+
+    @app.step
+    async def refund(*, key: IdempotencyKey = AUTO) -> str:
+        return key
+
+    @app.workflow()
+    async def flow(ctx: Context) -> None:
+        async def body(*, key: IdempotencyKey = AUTO) -> None:
+            keys.append([key, pay(), pay(), await refund(), pay(IdempotencyKey("mine"))])
+            if len(keys) < 3:
+                raise ConnectionError
+
+        await ctx.step.run("pay all", body, retry=SOON)
+
+    result_of(app, flow)
+
+    assert keys[0] == keys[1] == keys[2]
+    assert len(set(keys[0])) == 5
+    assert keys[0][4] == "mine"
 
 
 def test_the_number_of_the_try_can_be_read(sqlite_url: str) -> None:

@@ -14,7 +14,8 @@ from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from onceward.authoring.current import Session, frame_var, wait_in_thread
 from onceward.authoring.event import Event
-from onceward.authoring.options import DEFAULT_OPTIONS, IdempotencyKey, StepOptions
+from onceward.authoring.keys import IdempotencyKey
+from onceward.authoring.options import DEFAULT_OPTIONS, StepOptions
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
-from onceward.authoring.options import AUTO, IdempotencyKey
+from onceward.authoring.keys import KeyPlace, key_place
 from onceward.core import codec
-from onceward.core.annotations import return_annotation, signature_of
+from onceward.core.annotations import return_annotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,12 @@ class FunctionFacts:
     Attributes:
         is_async: a call gives a coroutine.
         result: how its result is stored.
-        key_parameter: what takes the step's idempotency key, if anything does.
-        key_position: which argument that is, if it can be passed by position.
+        key_place: what takes the step's idempotency key, if anything does.
     """
 
     is_async: bool
     result: codec.Codec
-    key_parameter: str | None
-    key_position: int | None
+    key_place: KeyPlace | None
 
 
 _facts: weakref.WeakKeyDictionary[Any, FunctionFacts] = weakref.WeakKeyDictionary()
@@ -66,28 +64,9 @@ def _anchor(function: Any) -> Any:
 
 
 def _look(function: Callable[..., Any]) -> FunctionFacts:
-    key_parameter, key_position = None, None
-    try:
-        parameters = signature_of(function).parameters
-    except (TypeError, ValueError):  # a builtin without a signature
-        parameters = {}  # type: ignore[assignment]
-    for position, parameter in enumerate(parameters.values()):
-        if parameter.default is AUTO or _is_key(parameter.annotation):
-            key_parameter = parameter.name
-            if parameter.kind is not parameter.KEYWORD_ONLY:
-                key_position = position
-            break
     return FunctionFacts(
         is_async=inspect.iscoroutinefunction(function)
         or inspect.iscoroutinefunction(getattr(function, "__call__", None)),  # noqa: B004 - of the class
         result=codec.codec_for(return_annotation(function)),
-        key_parameter=key_parameter,
-        key_position=key_position,
+        key_place=key_place(function),
     )
-
-
-def _is_key(annotation: object) -> bool:
-    """Say whether a parameter is annotated as a key; other annotations need not be resolvable."""
-    if isinstance(annotation, str):
-        return annotation.strip("\"'").rpartition(".")[2] == IdempotencyKey.__name__
-    return annotation is IdempotencyKey

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from onceward.authoring.current import Frame, frame_var
-from onceward.authoring.options import IdempotencyKey, StepOptions
+from onceward.authoring.options import StepOptions
 from onceward.core import errors, failpoints, retry
 from onceward.core.model import Millis, StepKey, StepRow
 from onceward.core.states import StepState
@@ -65,8 +65,8 @@ async def run_step(
         tries += 1
         frame = Frame(execution, key, tries)
         task = asyncio.current_task()
-        if facts.key_parameter is not None:
-            kwargs = _with_key(facts, args, kwargs, frame)
+        if facts.key_place is not None:
+            kwargs = facts.key_place.filled(args, kwargs, frame.idempotency_key)
         begun = worker.now_ms() if tries > 1 or record is not None else first_at
         try:
             if failpoints.is_armed():
@@ -165,16 +165,6 @@ async def _call(
             await execution.durable()
     # A lambda around an async function gives a coroutine, and means its result.
     return await value if hasattr(value, "__await__") else value
-
-
-def _with_key(
-    facts: FunctionFacts, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Frame
-) -> dict[str, Any]:
-    """Give the step its idempotency key, unless the caller passed one of his own."""
-    name: Any = facts.key_parameter
-    if kwargs.get(name) or (facts.key_position is not None and len(args) > facts.key_position):
-        return kwargs
-    return {**kwargs, name: IdempotencyKey(frame.idempotency_key)}
 
 
 async def _failed_try(

@@ -1,7 +1,7 @@
 """What must be true of every store at every moment, as far as its rows can show it.
 
-``check_invariants`` asks for all rows of a namespace once and looks for broken promises; the
-numbers are those of the contract in docs/concepts. It runs after every operation of a simulation,
+``check_invariants`` asks for all rows of a namespace once and looks for broken promises, which
+have the numbers of the contract (I1 to I30). It runs after every operation of a simulation,
 at the end of every crash test and in ``onceward doctor``, so it is linear in the rows. What only
 time can show (a record that changed, a fence that fell) is in ``onceward.testing.history``.
 """

@@ -332,7 +332,7 @@ def test_updates_of_runs_stay_in_their_page(stores: Postgres) -> None:
         with psycopg.connect(stores.dsn) as connection:
             row = connection.execute(
                 "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where schemaname = %s and relname = 'run'",
-                [stores.schema],
+                [stores.schema_name],
             ).fetchone()
         assert row is not None
         return row if row[0] >= 5 * LOCKSTEP else None

@@ -74,7 +74,7 @@ class Faulty(Postgres):
 
     def execute(self, statement: str) -> None:
         with psycopg.connect(self.direct_dsn, autocommit=True) as connection:
-            connection.execute(render(statement, postgres_macros(self.schema)).encode())
+            connection.execute(render(statement, postgres_macros(self.schema_name)).encode())
 
     def close(self) -> None:
         self.dsn = self.direct_dsn
@@ -375,7 +375,7 @@ def test_a_server_that_does_not_answer_counts_as_lost(faulty: Faulty, proxy: Tcp
 def holding(stores: Postgres, statement: str) -> Iterator[psycopg.Connection[Any]]:
     """Hold the locks of a statement in an open transaction of a session that has stopped."""
     with psycopg.connect(stores.dsn) as connection:
-        connection.execute(render(statement, postgres_macros(stores.schema)).encode())
+        connection.execute(render(statement, postgres_macros(stores.schema_name)).encode())
         yield connection
         with contextlib.suppress(psycopg.Error):
             connection.rollback()
@@ -548,7 +548,7 @@ def test_serialization_failures_are_tried_again(stores: Postgres) -> None:
     stores.execute("create sequence {t}tries")
     stores.execute(
         "create function {t}fail() returns trigger language plpgsql as $$ begin "
-        f"if nextval('\"{stores.schema}\".tries') < 4 then "
+        f"if nextval('\"{stores.schema_name}\".tries') < 4 then "
         "raise exception 'could not serialize' using errcode = '40001'; end if; return new; end $$"
     )
     stores.execute("create trigger fail before insert on {t}event for each row execute function {t}fail()")

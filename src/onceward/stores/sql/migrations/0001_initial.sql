@@ -1,4 +1,4 @@
--- The first schema. One text for both databases; three mechanical differences are macros:
+-- The first schema. One text for both databases; mechanical differences are macros:
 --   {t}      prefix of our tables: a schema on PostgreSQL, onceward_ on SQLite
 --   {key}    text that is compared byte by byte: text collate "C" / text
 --   {int}    a 64-bit integer: bigint / integer
@@ -6,6 +6,7 @@
 --   {bytes}  bytea / blob
 --   {packed} clustered by its key on SQLite (without rowid), nothing on PostgreSQL
 --   {hot}    room for updates in place on PostgreSQL (fillfactor), nothing on SQLite
+--   {is_run_state}, {is_step_state}  that the state is one there is
 -- Every key starts with the namespace. Times are Unix milliseconds, JSON is text that the
 -- database never looks into.
 
@@ -51,7 +52,7 @@ create table {t}run (
     source {key} not null,
     event_id {key} not null,
     replay_id {key} not null,
-    state {key} not null check (state in ({run_states})),
+    state {key} not null check ({is_run_state}),
     generation {small} not null,
     attempt {small} not null,
     failures {small} not null,
@@ -109,7 +110,7 @@ create table {t}step (
     ordinal {int} not null,
     seq {int} not null,
     kind {key} not null,
-    state {key} not null check (state in ({step_states})),
+    state {key} not null check ({is_step_state}),
     attempt {small} not null,
     tries {int} not null,
     started_at {int} not null,

@@ -298,7 +298,7 @@ class Worker:
         )
         event = EventRow(
             source=f"start/{workflow.name}",
-            id=event_id if event_id is not None else self.ids.hex(12),
+            id=event_id if event_id is not None else self.ids.event_id(),
             type=workflow.name,
             payload=payload,
             received_at=now,

@@ -20,7 +20,7 @@ from onceward.core import steer as steering
 from onceward.core.duration import show
 from onceward.core.model import AuditRow, EventRow, Millis, NewRun, RunRow, StepKey
 from onceward.core.ports import Accept
-from onceward.core.states import Effect, StepState, Verb
+from onceward.core.states import StepState, Verb
 from onceward.core.steer import Reply
 from onceward.runtime.worker import Worker
 
@@ -78,32 +78,47 @@ class Desk:
         while True:
             run = await self.run_row(run_id)
             first = first or run
-            if verb is Verb.RESTART and run.generation > first.generation:
-                return Reply(
-                    run_id, Effect.JOIN, "joined the restart", run.state, run.generation, run.attempt
-                )
+            reply = steering.joined(verb, first, run)
+            if reply is not None:
+                return reply
             steps = await self.ask("steps", run_id) if verb is Verb.RETRY else []
             decision = steering.decide(
                 verb,
                 run,
                 now=worker.now_ms(),
                 actor=actor,
-                audit_id=worker.ids.hex(12),
+                audit_id=str(worker.ids.uuid7()),
                 steps=steps,
-                failed=await self._failed_steps(run) if verb in (Verb.RETRY, Verb.ANSWER) else (),
+                failed=await self._failed_steps(run) if verb is Verb.RETRY else (),
                 answer=answer,
+                deadline_ms=worker.routes.deadline_ms(run.workflow),
+                was_cancelling=verb is Verb.ANSWER and await self._was_cancelling(run),
             )
             if decision.steer is None:
                 return decision.reply
-            if await worker.read(worker.store.steer, decision.steer):
+            try:
+                is_done = await worker.read(worker.store.steer, decision.steer)
+            except errors.ReplyLost:
+                # The entry in the audit tells. Without one nothing was written, or not yet: then the
+                # guard lets only one of the two through.
+                audits = await self.ask("audits", run_id)
+                is_done = any(row.audit_id == decision.steer.audit.audit_id for row in audits)
+            if is_done:
                 worker.steered(run_id, decision.steer.move)
                 return decision.reply
 
     async def _failed_steps(self, run: RunRow) -> list[StepKey]:
-        for attempt in reversed(await self.ask("attempts", run.run_id)):
-            if attempt.generation == run.generation and attempt.failed_steps:
+        """Give the steps whose failures ended the run's last attempt; those of earlier ones stay."""
+        for attempt in await self.ask("attempts", run.run_id):
+            is_last = (attempt.generation, attempt.attempt) == (run.generation, run.attempt)
+            if is_last and attempt.failed_steps:
                 return [StepKey(*key) for key in msgspec.json.decode(attempt.failed_steps)]
         return []
+
+    async def _was_cancelling(self, run: RunRow) -> bool:
+        """Say whether a held run was being cancelled: nothing but a restart takes that back."""
+        verbs = [row.verb for row in await self.ask("audits", run.run_id)]
+        return [verb for verb in verbs if verb in (Verb.CANCEL, Verb.RESTART)][-1:] == [Verb.CANCEL]
 
     async def steer_child(self, run_id: str, verb: str) -> None:
         """Do the same to a called run as to its parent, where that applies."""
@@ -131,17 +146,19 @@ class Desk:
             replay_input = json_plain.encode_plain(
                 payload, what="the payload of a replay", limit_bytes=worker.settings.value_bytes_max
             )
-        deadline_at = None if old.deadline_at is None else now + (old.deadline_at - old.created_at)
+        deadline_ms = worker.routes.deadline_ms(old.workflow)
+        if deadline_ms is None and old.deadline_at is not None:
+            deadline_ms = old.deadline_at - old.created_at
         run = NewRun(
             run_id=worker.ids.run_id(),
             workflow=old.workflow,
             created_at=now,
-            deadline_at=deadline_at,
+            deadline_at=None if deadline_ms is None else now + deadline_ms,
             replay_id=request_id or worker.ids.hex(12),
             replay_of=run_id,
             input=replay_input,
         )
-        audit = AuditRow(worker.ids.hex(12), now, run.run_id, Verb.REPLAY.value, actor, run_id)
+        audit = AuditRow(str(worker.ids.uuid7()), now, run.run_id, Verb.REPLAY.value, actor, run_id)
         accepted = await worker.read(worker.store.replay, Accept(event, [run]), copies, audit)
         worker.hint()
         return accepted.runs[old.workflow], accepted.is_duplicate

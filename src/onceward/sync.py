@@ -132,7 +132,8 @@ class SyncApp:
         occurred_at: datetime | None = None,
     ) -> Emitted[SyncRunHandle[Any]]:
         """Store an event; see `App.emit`."""
-        emitted = self._say(self._app.emit(type, payload, id=id, subject=subject, occurred_at=occurred_at))
+        coroutine = self._app.emit(type, payload, id=id, subject=subject, occurred_at=occurred_at)
+        emitted = self._say(coroutine, has_id=id is not None)
         runs = [SyncRunHandle(self, handle) for handle in emitted.runs]
         return Emitted(emitted.source, emitted.id, emitted.is_duplicate, runs)
 
@@ -156,11 +157,12 @@ class SyncApp:
     ) -> SyncRunHandle[R]: ...
     def start(self, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> SyncRunHandle[Any]:
         """Start a run; see `App.start`."""
-        return SyncRunHandle(self, self._say(self._app.start(workflow, *args, **kwargs)))
+        coroutine = self._app.start(workflow, *args, **kwargs)
+        return SyncRunHandle(self, self._say(coroutine, has_id="id" in kwargs))
 
-    def _say(self, coroutine: Coroutine[Any, Any, R]) -> R:
+    def _say(self, coroutine: Coroutine[Any, Any, R], *, has_id: bool) -> R:
         """Emit or start: at once inside a step's body, which only notes what to commit."""
-        return self.wait(coroutine) if frame_var.get() is None else _at_once(coroutine)
+        return self.wait(coroutine) if has_id or frame_var.get() is None else _at_once(coroutine)
 
     def run(self, run_id: str) -> SyncRunHandle[Any]:
         """Give a handle on a run by its id; see `App.run`."""

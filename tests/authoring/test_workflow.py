@@ -21,23 +21,24 @@ async def watch(ctx: Context, event: Event) -> str:
     return event.id
 
 
-def event(source: str, type_: str, payload: str) -> SeenEvent:
-    return SeenEvent(EventRow(source=source, id="1", type=type_, payload=payload, received_at=0))
+def event(source: str, type_: str, payload: str, event_id: str = "1") -> SeenEvent:
+    return SeenEvent(EventRow(source=source, id=event_id, type=type_, payload=payload, received_at=0))
 
 
 @pytest.mark.parametrize(
-    ("source", "type_", "payload"),
+    ("source", "event_id", "type_", "payload"),
     [
-        ("emit/order.paid", "order.paid", '{"order":"A-1"}'),
-        ("run/run_1", "order.paid", '{"order":"A-1"}'),
-        ("start/keep", "keep", '{"args":[{"order":"A-1"}]}'),
-        ("run/run_1", "keep", '{"args":[],"kwargs":{"payload":{"order":"A-1"}}}'),
+        ("emit/order.paid", "1", "order.paid", '{"order":"A-1"}'),
+        ("run/run_1", '[1,"tell","",1]', "order.paid", '{"order":"A-1"}'),
+        ("run/run_1", '[1,"body","",1,2]', "keep", '{"order":"A-1"}'),  # emitted with the workflow's name
+        ("start/keep", "1", "keep", '{"args":[{"order":"A-1"}]}'),
+        ("run/run_1", '[1,"call","",1,"start"]', "keep", '{"args":[],"kwargs":{"payload":{"order":"A-1"}}}'),
     ],
 )
 def test_an_event_and_a_start_give_the_function_the_same_argument(
-    source: str, type_: str, payload: str
+    source: str, event_id: str, type_: str, payload: str
 ) -> None:
-    args, kwargs = keep.unpack(event(source, type_, payload))
+    args, kwargs = keep.unpack(event(source, type_, payload, event_id))
 
     assert [*args, *kwargs.values()] == [{"order": "A-1"}]
 

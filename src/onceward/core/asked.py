@@ -5,19 +5,7 @@ from __future__ import annotations
 from onceward.core import errors
 from onceward.core.states import RunState
 
-ID_CHARS_MAX = 255
 LIMIT_MAX = 1_000
-
-
-def checked_id(id: str) -> str:  # noqa: A002 (the glossary's word)
-    """Give the id if it can identify an event."""
-    if not isinstance(id, str) or not id or len(id) > ID_CHARS_MAX or "\x00" in id:
-        raise errors.ConfigError(
-            f"The id {str(id)[:60]!r} cannot identify an event.",
-            means="Nothing was stored.",
-            todo=f"Use a text of 1 to {ID_CHARS_MAX} characters without NUL.",
-        )
-    return id
 
 
 def checked_state(state: RunState | str) -> RunState:

@@ -63,6 +63,8 @@ def decide(
     failed: Sequence[StepKey] = (),
     answer: str = "",
     detail: str | None = None,
+    deadline_ms: Millis | None = None,
+    was_cancelling: bool = False,
 ) -> Decision:
     """Decide what *verb* does to *run* as it is stored now.
 
@@ -76,6 +78,8 @@ def decide(
         failed: the steps whose failures ended its last attempt, needed for a retry.
         answer: ``retry`` or ``fail``, for an answer.
         detail: kept in the audit.
+        deadline_ms: how long a run of its workflow may take, if it has a deadline.
+        was_cancelling: it was held while it was being cancelled, for an answer.
 
     Raises:
         StateConflict: the table refuses the verb in this state.
@@ -98,13 +102,13 @@ def decide(
     move = _move(run, now)
     reopen: list[StepKey] = []
     if effect is Effect.NEW_ATTEMPT:
-        _go_on(move, run, now)
+        _go_on(move, run, now, deadline_ms)
         reopen = list(failed)
     elif effect is Effect.BRING_FORWARD:
         move.state, move.due_at = RunState.QUEUED, now
         reopen = [row.key for row in steps if row.state is StepState.OPEN and row.kind == "run"]
     elif effect is Effect.NEW_GENERATION:
-        _go_on(move, run, now)
+        _go_on(move, run, now, deadline_ms)
         move.generation, move.attempt, move.started_at = run.generation + 1, 1, None
         move.log = _log(run, now, "restarted")
     elif effect is Effect.BEGIN_CANCEL:
@@ -121,13 +125,18 @@ def decide(
                 todo="Answer 'retry' to go on with another attempt, or 'fail' to give up.",
             )
         if answer == "retry":
-            _go_on(move, run, now)
+            _go_on(move, run, now, deadline_ms)
         else:
             move.state, move.ended_at, move.problem_at = RunState.FAILED, now, now
             move.error = detail or '{"type":"Held","message":"an operator gave up on the held run"}'
         # Either way the attempt is over; without its record the next one would leave a gap.
         move.log = _log(run, now, "held")
+        detail = detail or answer
         text = f"answered: {answer}"
+        if was_cancelling:
+            # Its cancel was acknowledged: it may clean up again or end, and nothing else (I17).
+            move.state = RunState.CANCELLING if answer == "retry" else RunState.CANCELLED
+            move.problem_at = None
     if move.state in TERMINAL and run.state not in TERMINAL and run.is_called:
         move.wakes_run_id = run.parent_run_id
     steer = Steer(
@@ -164,7 +173,38 @@ def _move(run: RunRow, now: Millis) -> RunMove:
     )
 
 
-def _go_on(move: RunMove, run: RunRow, now: Millis) -> None:
+def joined(verb: Verb, first: RunRow, run: RunRow) -> Reply | None:
+    """Give the reply of a verb that another, at the same time, has already done; None if it was not.
+
+    Two restarts at once are one, and so are two retries: both callers saw the same standing and
+    asked for the same, so both get the one attempt that came of it, even if it has ended meanwhile.
+
+    Args:
+        verb: what was asked.
+        first: the run as the caller found it.
+        run: the run now.
+    """
+    if verb is Verb.RESTART and run.generation > first.generation:
+        return _join(run, "joined the restart")
+    if verb is Verb.RETRY and run.state not in _OUT_OF_REACH:
+        attempts = (run.generation, run.attempt), (first.generation, first.attempt)
+        is_tried = attempts[0] > attempts[1]
+        if first.state is RunState.BACKOFF:
+            # Its next attempt is counted already; whoever claimed or steered it began it.
+            is_tried = run.fence > first.fence
+        if is_tried and first.state in (RunState.FAILED, RunState.BACKOFF):
+            return _join(run, "joined the attempt under way")
+    return None
+
+
+_OUT_OF_REACH = frozenset({RunState.HELD, RunState.CANCELLING, RunState.CANCELLED})
+
+
+def _join(run: RunRow, text: str) -> Reply:
+    return Reply(run.run_id, Effect.JOIN, text, run.state, run.generation, run.attempt)
+
+
+def _go_on(move: RunMove, run: RunRow, now: Millis, deadline_ms: Millis | None) -> None:
     """Let the run run again: a fresh budget of failures and crashes, and of time."""
     move.state, move.due_at = RunState.QUEUED, now
     move.attempt = run.attempt + 1
@@ -172,7 +212,8 @@ def _go_on(move: RunMove, run: RunRow, now: Millis) -> None:
     move.ended_at = move.output = move.error = move.reason = None
     move.problem_at = move.dismissed_at = move.warning = None
     if run.deadline_at is not None:
-        move.deadline_at = now + (run.deadline_at - run.created_at)
+        # By the workflow's own length: the stored deadline may have been moved by an earlier retry.
+        move.deadline_at = now + (deadline_ms or run.deadline_at - run.created_at)
 
 
 def _log(run: RunRow, now: Millis, outcome: str) -> AttemptRow:

@@ -37,8 +37,11 @@ def lost_run(run: RunRow, now: Millis, *, process_id: str, crash_limit: int | No
         crash_limit: lost holders in a row at which the run is held; None holds never.
     """
     crashes = run.crashes + 1
-    is_poison = crash_limit is not None and crashes >= crash_limit
-    state = RunState.CANCELLING if run.state is RunState.CANCELLING else RunState.QUEUED
+    is_cancelling = run.state is RunState.CANCELLING
+    # A run that is being cancelled is not held: an answer would let it go on. At the limit its next
+    # holder ends it without another go at its clean-up.
+    is_poison = crash_limit is not None and crashes >= crash_limit and not is_cancelling
+    state = RunState.CANCELLING if is_cancelling else RunState.QUEUED
     return LostRun(
         state=RunState.HELD if is_poison else state,
         attempt=run.attempt if is_poison else run.attempt + 1,

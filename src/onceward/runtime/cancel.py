@@ -7,6 +7,7 @@ the same places; clean-up steps in ``except`` and ``finally`` run after it (RULI
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from onceward.core import errors
@@ -15,6 +16,8 @@ from onceward.core.states import StepState
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
+
+_log = logging.getLogger("onceward.run")
 
 
 class Cancel:
@@ -55,12 +58,17 @@ class Cancel:
         for key, kind, _ in waits:
             record = execution.recall.record(key)
             if record is not None and record.child_run_id is not None:
-                await execution.worker.cancel_child(record.child_run_id)
+                await execution.worker.children.cancel(record.child_run_id)
             execution.save(execution.row(key, kind, StepState.CANCELLED, now, record=record))
         try:
             await execution.durable()
         except (errors.Suspended, errors.LeaseLost):
             return
-        for _, _, future in waits:
-            if not future.done():
-                future.set_exception(errors.RunCancelled("the run is being cancelled"))
+        except Exception:  # noqa: BLE001 - whatever it is, the run must not hang on it
+            # The record cannot be stored; the code is told all the same, so that the run ends.
+            _log.exception("run %s: its cancellation could not be saved", execution.run_id)
+        told = [future for _, _, future in waits if not future.done()]
+        for future in told:
+            future.set_exception(errors.RunCancelled("the run is being cancelled"))
+        # Where a time-out or a sibling cut every one of them off meanwhile, the next step is told.
+        self.is_delivered = bool(told)

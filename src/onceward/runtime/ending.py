@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onceward.core import errors, retry
-from onceward.core.model import AttemptRow, StepKey
+from onceward.core import errors, retry, takeover
+from onceward.core.model import AttemptRow, RunRow, StepKey
 from onceward.core.ports import RunMove
 from onceward.core.states import TERMINAL, RunState, StepState
-from onceward.runtime.records import deadline_error, error_text, failed_steps, one_line
+from onceward.runtime.records import deadline_error, error_text, failed_steps, json_text, one_line
 
 if TYPE_CHECKING:
     from onceward.runtime.committer import PendingAdvance
     from onceward.runtime.execution import Execution
 
 _log = logging.getLogger("onceward.run")
+
+NO_CLEAN_UP = {"type": "Poison", "message": "its clean-up lost its process too often and was given up"}
 
 FAR_MS = 100 * 366 * 86_400_000
 """A due time for runs that wait for something without a time of their own."""
@@ -38,20 +40,42 @@ async def finish(execution: Execution, value: Any, error: BaseException | None) 
     if why == "suspend":
         await _leave_until_due(execution)
     elif why == "release":
-        await _end(execution, move_of(execution, RunState.QUEUED, due_at=execution.worker.now_ms()))
+        state = RunState.CANCELLING if execution.cancel.is_on else RunState.QUEUED
+        await _end(execution, move_of(execution, state, due_at=execution.worker.now_ms()))
+    elif execution.cancel.is_on:
+        await _end(execution, move_of(execution, RunState.CANCELLED, error=_clean_up_error(execution, error)))
     elif why == "hold" or execution.hold_reason is not None:
         await _hold(execution, execution.hold_reason or "held")
-    elif execution.cancel.is_on:
-        text = None if error is None or isinstance(error, errors.RunCancelled) else error_text(error)
-        await _end(execution, move_of(execution, RunState.CANCELLED, error=text))
     elif why == "deadline":
         await _fail(execution, deadline_error(execution.run), may_retry=False)
     elif error is None:
         await _complete(execution, value)
-    elif isinstance(error, asyncio.CancelledError) and execution.worker.is_closing:
+    elif isinstance(error, asyncio.CancelledError) and execution.worker.is_cut_down():
         execution.stopping = "lost"
     else:
         await _fail(execution, error)
+
+
+def is_given_up(run: RunRow) -> bool:
+    """Say whether the clean-up of a cancelled run has killed its holders too often to be tried again."""
+    return run.state is RunState.CANCELLING and run.crashes >= takeover.CRASH_LIMIT
+
+
+def _clean_up_error(execution: Execution, error: BaseException | None) -> str | None:
+    """Give what went wrong while a run was being cancelled.
+
+    It ends all the same: a held run could be answered, and a run whose cancel was acknowledged must
+    not go on (I17).
+    """
+    if is_given_up(execution.run):
+        return json_text(NO_CLEAN_UP)
+    if execution.hold_reason is not None:
+        return error_text(errors.HistoryMismatch(f"The clean-up stopped: {execution.hold_reason}."))
+    if error is None or isinstance(error, errors.RunCancelled):
+        return None
+    if isinstance(error, BaseExceptionGroup) and error.split(errors.RunCancelled)[1] is None:
+        return None
+    return error_text(error)
 
 
 async def _complete(execution: Execution, value: Any) -> None:
@@ -130,6 +154,16 @@ async def _hold(execution: Execution, reason: str) -> None:
     await _end(execution, move_of(execution, RunState.HELD, reason=reason, problem_at=now))
 
 
+def unstorable_text(error: errors.OncewardError) -> str:
+    """Give why a run is held whose commit the store refuses for what is in it."""
+    return f"not storable: {error.what}"
+
+
+async def hold_unstorable(execution: Execution, error: errors.OncewardError) -> None:
+    """Hold a run whose end the store refused; what it wanted to save with it is dropped."""
+    await _hold(execution, unstorable_text(error))
+
+
 async def _leave_until_due(execution: Execution) -> None:
     """Leave memory: the row alone waits from here on."""
     run, parking, is_cancelling = execution.run, execution.parking, execution.cancel.is_on
@@ -142,7 +176,10 @@ async def _leave_until_due(execution: Execution) -> None:
         state, reason = RunState.CANCELLING, None
     elif execution.called:
         state, reason = RunState.WAITING, "waits for " + ", ".join(sorted(execution.called)[:10])
-    elif parking.is_backing_off:
+    elif not wakes:
+        await _end(execution, move_of(execution, RunState.QUEUED, due_at=now))
+        return
+    elif parking.backing_off:
         state, reason = RunState.BACKOFF, None
     else:
         state, reason = RunState.SLEEPING, None

@@ -50,6 +50,10 @@ class Routes:
         self._table = {**stored, **own}
         self._answers = {}
 
+    def deadline_ms(self, workflow: str) -> Millis | None:
+        """Give how long a run of *workflow* may take, as far as this process knows it."""
+        return self._table.get(workflow, ((), None))[1]
+
     def match(self, source: str, type_: str) -> list[tuple[str, Millis | None]]:
         """Give the names and deadlines of the workflows that want such an event."""
         family = "run/" if source.startswith("run/") else source

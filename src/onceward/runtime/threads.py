@@ -14,6 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 
+class NotBegun(Exception):
+    """A job's thread came too late: what it was to run may not begin any more."""
+
+
 class _Job:
     __slots__ = (
         "args",
@@ -25,6 +29,7 @@ class _Job:
         "is_done",
         "kwargs",
         "loop",
+        "may_begin",
     )
 
     def __init__(
@@ -33,7 +38,9 @@ class _Job:
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        may_begin: Callable[[], bool] | None,
     ) -> None:
+        self.may_begin = may_begin
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
         self.function = function
@@ -61,17 +68,31 @@ class Threads:
         self._alive = 0  # threads that count: not stuck in an abandoned body
         self._busy = 0  # jobs handed in that somebody still waits for
 
-    async def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def run(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        may_begin: Callable[[], bool] | None = None,
+    ) -> Any:
         """Run *function* in a thread with this task's context and give its result.
 
         When the waiting task is cancelled the body goes on, abandoned; its result is dropped.
+
+        Args:
+            function: what to run.
+            args: its arguments.
+            kwargs: its arguments by name.
+            may_begin: asked in the thread, right before: a job can wait long for a free one.
+
+        Raises:
+            NotBegun: *may_begin* said no.
         """
-        job = _Job(asyncio.get_running_loop(), function, args, kwargs)
+        job = _Job(asyncio.get_running_loop(), function, args, kwargs, may_begin)
         with self._lock:
             self._busy += 1
-            if self._busy > self._alive and self._alive < self._count:
-                self._alive += 1
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            self._fill()
         self._jobs.put(job)
         try:
             return await job.future
@@ -81,7 +102,13 @@ class Threads:
                     job.is_abandoned = True
                     self._busy -= 1
                     self._alive -= job.is_begun
+                    self._fill()  # a job may wait for the thread that is stuck
             raise
+
+    def _fill(self) -> None:
+        if self._busy > self._alive and self._alive < self._count:
+            self._alive += 1
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -91,6 +118,8 @@ class Threads:
                 job.is_begun = True
             result, error = None, None
             try:
+                if job.may_begin is not None and not job.may_begin():
+                    raise NotBegun
                 result = job.context.run(job.function, *job.args, **job.kwargs)
             except BaseException as caught:  # noqa: BLE001 - handed to the waiting task, whatever it is
                 error = caught
@@ -122,7 +151,8 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError("the function raised StopIteration"))
+    elif isinstance(error, (StopIteration, GeneratorExit)):
+        # Thrown into a coroutine they would mean that it is over.
+        future.set_exception(RuntimeError(f"the function raised {type(error).__name__}"))
     else:
         future.set_exception(error)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onceward.app import content_hash
-from onceward.core import arrival, errors, json_plain
+from onceward.core import arrival, errors, failpoints, ids, json_plain
 from onceward.core.arrival import AcceptedEvent, Incoming, Verified
 from onceward.core.messages import HttpRequest
 from onceward.core.model import DeliveryRow, EventRow
@@ -64,7 +63,7 @@ class AppIntake:
         except errors.ConfigError as error:
             raise errors.StoreUnavailable("The app is not open yet.", todo="Send it again later.") from error
         now = worker.now_ms()
-        hashed = content_hash(request.body)
+        hashed = ids.content_hash(request.body)
         kept = _kept(request)
         accepts = []
         for one in incoming:
@@ -93,6 +92,7 @@ class AppIntake:
             found = [await worker.accept(accepts[0])]
         else:
             found = list(await asyncio.gather(*(worker.accept(accept) for accept in accepts)))
+        failpoints.hit("accept.before_reply")
         return arrival.Accepted(
             [
                 AcceptedEvent(one.id, accepted.is_duplicate, list(accepted.runs.values()))

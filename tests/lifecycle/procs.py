@@ -1,0 +1,167 @@
+"""Real processes for tests: forked from one warm interpreter, killed, stopped and continued."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[2]
+WITHIN_S = 30.0
+
+
+class ForkServer:
+    """A warm interpreter that forks workers."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        environment.pop("ONCEWARD_FAILPOINT", None)
+        self._lock = threading.Lock()
+        self._server = subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "tests.lifecycle.child"],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, **order: Any) -> Any:
+        """Send an order and give the answer."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        with self._lock:
+            self._server.stdin.write(json.dumps(order) + "\n")
+            self._server.stdin.flush()
+            return json.loads(self._server.stdout.readline())
+
+    def close(self) -> None:
+        """End the server; its children were ended by their tests."""
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.stdout.close()
+        self._server.wait(WITHIN_S)
+
+
+class Child:
+    """A forked process."""
+
+    def __init__(self, server: ForkServer, pid: int, log: Path) -> None:
+        self._server = server
+        self.pid = pid
+        self.log = log
+        self.code: int | None = None
+
+    def wait(self, within_s: float = WITHIN_S) -> int:
+        """Give the exit code, negative for a signal; fail when it has not ended in time."""
+        if self.code is None:
+            found = self._server.ask(op="wait", pid=self.pid, within_s=within_s, stopped=False)
+            assert isinstance(found, int), f"process {self.pid} is {found} after {within_s} s\n{self.text()}"
+            self.code = found
+        return self.code
+
+    def wait_stopped(self, within_s: float = WITHIN_S) -> bool:
+        """Wait until it is stopped; False when it ended instead."""
+        found = self._server.ask(op="wait", pid=self.pid, within_s=within_s, stopped=True)
+        assert found != "alive", f"process {self.pid} was not stopped within {within_s} s\n{self.text()}"
+        if found != "stopped":
+            self.code = found
+        return found == "stopped"  # type: ignore[no-any-return]
+
+    def has_ended(self, within_s: float = 0) -> bool:
+        """Say whether it has ended, or does in time."""
+        if self.code is None:
+            found = self._server.ask(op="wait", pid=self.pid, within_s=within_s, stopped=False)
+            if isinstance(found, int):
+                self.code = found
+        return self.code is not None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless it has ended."""
+        if not self.has_ended():
+            os.kill(self.pid, number)
+
+    def text(self) -> str:
+        """Give what it logged."""
+        return self.log.read_text() if self.log.exists() else "(no log)"
+
+
+@dataclass
+class Nursery:
+    """Forks the processes of one test on one store, and ends whatever is left of them.
+
+    Attributes:
+        store: the store's URL.
+        home: the test's directory: the ledger and the logs.
+        settings: settings of every process.
+    """
+
+    server: ForkServer
+    store: str
+    home: Path
+    settings: dict[str, Any]
+    children: list[Child] = field(default_factory=list)
+
+    @property
+    def ledger(self) -> Path:
+        """Give the ledger's file."""
+        return self.home / "ledger"
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Say which kind of store it is."""
+        return self.store.startswith("sqlite")
+
+    def fork(
+        self,
+        scenario: str = "",
+        *,
+        mode: str = "",
+        failpoint: str = "",
+        grace: str = "5s",
+        passes: Path | None = None,
+        env: dict[str, str] | None = None,
+        **settings: Any,
+    ) -> Child:
+        """Start a process: it plays a scenario, or without one works until it is told to stop."""
+        log = self.home / f"{len(self.children)}.log"
+        pid = self.server.ask(
+            op="fork",
+            mode=mode or ("play" if scenario else "work"),
+            scenario=scenario,
+            store=self.store,
+            ledger=str(self.ledger),
+            log=str(log),
+            settings={**self.settings, **settings},
+            env={**({"ONCEWARD_FAILPOINT": failpoint} if failpoint else {}), **(env or {})},
+            passes=str(passes) if passes else None,
+            grace=grace,
+        )
+        child = Child(self.server, pid, log)
+        self.children.append(child)
+        return child
+
+    def logs(self) -> str:
+        """Give all logs, for the text of a failure."""
+        return "\n".join(f"--- {child.log.name}\n{child.text()}" for child in self.children)
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End every process that is left."""
+        for child in self.children:
+            child.signal(signal.SIGKILL)
+        for child in self.children:
+            child.wait()

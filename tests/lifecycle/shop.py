@@ -1,0 +1,217 @@
+"""The reference workflows of the crash tests: one app, one outside ledger, every verb of the context.
+
+`Shop` builds a fresh app each time, so that tests in one process and workers in others share the
+code. Bodies take a few milliseconds, so that a kill or a cancel can fall inside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+from onceward import App, Context, Event, Permanent, Retry, SyncContext
+from onceward.sources import Stripe
+from tests.lifecycle.ledger import Ledger
+
+SECRET = "whsec_" + "shop" * 8
+BODY_S = 0.004
+
+QUICK = Retry(max_tries=4, base="60ms", cap="60ms")
+ONCE = Retry(max_tries=1)
+
+
+class Shop:
+    """An app with the reference workflows.
+
+    Args:
+        store: the store's URL.
+        ledger: the file in which bodies are noted.
+        settings: settings of the app.
+    """
+
+    def __init__(self, store: str, ledger: Path, **settings: Any) -> None:
+        self.app = App(store, **settings)
+        self.ledger = Ledger(ledger)
+        self.stripe = self.app.source(Stripe(secrets=[SECRET]))
+        self.app.workflow(name="steps")(self.steps)
+        self.app.workflow(name="plain")(self.plain)
+        self.app.workflow(name="parallel")(self.parallel)
+        self.app.workflow(name="race")(self.race)
+        self.app.workflow(name="sleeper")(self.sleeper)
+        self.app.workflow(name="retrier")(self.retrier)
+        self.app.workflow(name="child")(self.child)
+        self.app.workflow(name="parent")(self.parent)
+        self.app.workflow(name="emitter")(self.emitter)
+        self.app.workflow(name="listener", on=["shop.sold", "shop.noted"])(self.listener)
+        self.app.workflow(name="cleaner")(self.cleaner)
+        self.app.workflow(name="failing")(self.failing)
+        self.app.workflow(name="backoff", retry=Retry(max_tries=3, base="120ms", cap="120ms"))(self.backoff)
+        self.app.workflow(name="late", deadline="250ms")(self.late)
+        self.app.workflow(name="values")(self.values)
+        self.app.workflow(name="paid", on=self.stripe["charge.succeeded"])(self.paid)
+
+    def __getitem__(self, name: str) -> Any:
+        """Give a workflow by name."""
+        return self.app.workflows[name]
+
+    # --- bodies --------------------------------------------------------------------------------
+
+    async def act(self, value: Any = None, seconds: float = BODY_S) -> Any:
+        """A step's body: noted, a little slow, gives its argument back."""
+        with self.ledger.body():
+            await asyncio.sleep(seconds)
+        return value
+
+    def act_plain(self, value: Any = None, seconds: float = BODY_S) -> Any:
+        """The same in a thread."""
+        with self.ledger.body():
+            threading.Event().wait(seconds)
+        return value
+
+    async def refuse(self, text: str = "declined") -> None:
+        """A step's body that fails for good."""
+        with self.ledger.body():
+            await asyncio.sleep(0)
+        raise Permanent(text)
+
+    # --- workflows -----------------------------------------------------------------------------
+
+    async def steps(self, ctx: Context, n: int) -> list[int]:
+        """Three steps, one after the other."""
+        return [await ctx.step.run(name, self.act, n + i) for i, name in enumerate(("a", "b", "c"))]
+
+    def plain(self, ctx: SyncContext, n: int) -> list[int]:
+        """The same as a plain function with plain bodies."""
+        return [ctx.step.run(name, self.act_plain, n + i) for i, name in enumerate(("a", "b", "c"))]
+
+    async def parallel(self, ctx: Context, n: int) -> list[int]:
+        """Three branches of two steps each."""
+
+        async def branch(i: int) -> int:
+            first: int = await ctx.step.run("first", self.act, n + i, BODY_S * (3 - i), item=i)
+            second: int = await ctx.step.run("second", self.act, first * 10, item=i)
+            return second
+
+        return list(await asyncio.gather(*(branch(i) for i in range(3))))
+
+    async def race(self, ctx: Context, n: int) -> str:
+        """A race in a task group: who is first decides what runs next, at every attempt alike."""
+        async with asyncio.TaskGroup() as group:
+            quick = group.create_task(ctx.step.run("quick", self.act, "quick"))
+            slow = group.create_task(ctx.step.run("slow", self.act, "slow", BODY_S * 4))
+            done, _ = await asyncio.wait([quick, slow], return_when=asyncio.FIRST_COMPLETED)
+            winner = "quick" if quick in done else "slow"
+            await ctx.step.run(f"after {winner}", self.act, n)
+        return winner
+
+    async def sleeper(self, ctx: Context, n: int) -> int:
+        """A sleep longer than the linger between two steps."""
+        await ctx.step.run("before", self.act, n)
+        await ctx.step.sleep("nap", "150ms")
+        value: int = await ctx.step.run("after", self.act, n + 1)
+        return value
+
+    async def retrier(self, ctx: Context, n: int) -> int:
+        """A step that fails twice before it works."""
+
+        async def flaky() -> int:
+            with self.ledger.body():
+                await asyncio.sleep(0)
+            if ctx.try_number < 3:
+                raise OSError(f"try {ctx.try_number} of {n}")
+            return n
+
+        await ctx.step.run("before", self.act, n)
+        return await ctx.step.run("flaky", flaky, retry=QUICK)
+
+    async def child(self, ctx: Context, n: int) -> int:
+        """What `parent` calls."""
+        await ctx.step.run("x", self.act, n)
+        await ctx.step.sleep("nap", "80ms")
+        value: int = await ctx.step.run("y", self.act, n * 2)
+        return value
+
+    async def parent(self, ctx: Context, n: int) -> int:
+        """A called run between two steps."""
+        await ctx.step.run("before", self.act, n)
+        doubled: int = await ctx.step.call("child", self["child"], n)
+        value: int = await ctx.step.run("after", self.act, doubled + 1)
+        return value
+
+    async def emitter(self, ctx: Context, n: int) -> str:
+        """Emits and starts, as steps and inside a body."""
+
+        async def inside() -> str:
+            with self.ledger.body():
+                await self.app.emit("shop.noted", {"n": n})
+                handle = await self.app.start(self["steps"], n)
+            return handle.run_id
+
+        await ctx.step.emit("sold", "shop.sold", {"n": n})
+        started = await ctx.step.run("inside", inside)
+        await ctx.step.start("detached", self["steps"], n)
+        return started
+
+    async def listener(self, ctx: Context, event: Event) -> int:
+        """What the emits start."""
+        value: int = await ctx.step.run("heard", self.act, event.payload["n"])
+        return value
+
+    async def cleaner(self, ctx: Context, n: int) -> int:
+        """Sleeps until it is cancelled, then cleans up in two steps."""
+        await ctx.step.run("reserve", self.act, n)
+        try:
+            await ctx.step.sleep("wait for payment", "1h")
+            value: int = await ctx.step.run("ship", self.act, n)
+            return value
+        finally:
+            await ctx.step.run("release", self.act, n)
+            await ctx.step.sleep("pause", "30ms")
+            await ctx.step.run("tell", self.act, n)
+
+    async def failing(self, ctx: Context, n: int) -> int:
+        """A failure that is caught and one that is not, until somebody retries."""
+        try:
+            await ctx.step.run("declined", self.refuse)
+        except Exception:  # noqa: BLE001 - the point of the workflow
+            await ctx.step.run("other card", self.act, n)
+
+        async def boom() -> int:
+            with self.ledger.body():
+                await asyncio.sleep(0)
+            if ctx.attempt == 1:
+                raise Permanent("boom")
+            return n
+
+        return await ctx.step.run("boom", boom)
+
+    async def backoff(self, ctx: Context, n: int) -> int:
+        """Code between steps that fails once, so that the run backs off."""
+        await ctx.step.run("before", self.act, n)
+        if ctx.attempt == 1:
+            raise OSError("between steps")
+        value: int = await ctx.step.run("after", self.act, n)
+        return value
+
+    async def late(self, ctx: Context, n: int) -> None:
+        """Does not end before its deadline."""
+        await ctx.step.run("before", self.act, n)
+        await ctx.step.sleep("too long", "1h")
+
+    async def values(self, ctx: Context, n: int) -> list[str]:
+        """Drawn values, which must stay what they are."""
+        drawn = [
+            str(await ctx.step.uuid("id")),
+            str(await ctx.step.now("now")),
+            str(await ctx.step.random("dice")),
+        ]
+        again: list[str] = await ctx.step.run("keep", self.act, drawn)
+        assert again == drawn, f"drawn {drawn}, kept {again}"
+        return drawn
+
+    async def paid(self, ctx: Context, event: Event) -> str:
+        """What a delivery starts."""
+        value: str = await ctx.step.run("book", self.act, event.id)
+        return value

@@ -29,6 +29,7 @@ from onceward.core.model import EventRow, ProcessRow, RunRow
 from onceward.core.ports import Accept, EventFilter, RunFilter, Store
 from onceward.core.retry import Retry
 from onceward.core.settings import SETTINGS, Settings, resolve
+from onceward.core.shown import shown
 from onceward.core.states import RunState
 from onceward.core.texts import checked_id, checked_name, checked_subject
 from onceward.core.triggers import Trigger
@@ -496,9 +497,9 @@ class App:
 
     def _known(self, workflow: Workflow[..., Any]) -> None:
         if not isinstance(workflow, Workflow) or self._workflows.get(workflow.name) is not workflow:
-            name = getattr(workflow, "name", None) or getattr(workflow, "__name__", repr(workflow))
+            name = getattr(workflow, "name", None) or getattr(workflow, "__name__", None)
             raise errors.WorkflowUnknown(
-                f"{name!r} is not a workflow of this app.",
+                f"{shown(name or workflow)} is not a workflow of this app.",
                 means="Nothing was started.",
                 todo="Decorate it with @app.workflow() of the same app.",
             )

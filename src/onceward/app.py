@@ -356,6 +356,13 @@ class App:
                 means="Nothing answers there any more.",
                 todo="Open and use the app in one event loop: `async with app:` inside one asyncio.run(…).",
             )
+        with contextlib.suppress(RuntimeError):  # no loop runs here: `def` code, which goes through `sync`
+            if asyncio.get_running_loop() is not self._worker.loop:
+                raise errors.ConfigError(
+                    "The app was opened in another event loop than the one that uses it now.",
+                    means="What one loop waits for, another cannot wake.",
+                    todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
+                )
         return self._worker
 
     # --- events and starts ---------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -17,7 +17,7 @@ from onceward.authoring.current import frame_var
 from onceward.authoring.event import Event
 from onceward.core import errors
 from onceward.core.duration import Duration
-from onceward.core.model import AttemptRow, EventRow, RunRow, StepRow
+from onceward.core.model import AttemptRow, EventRow, ProcessRow, RunRow, StepRow
 from onceward.core.states import RunState
 from onceward.core.steer import Reply
 from onceward.handles import Emitted, EventView, RunHandle
@@ -199,6 +199,14 @@ class SyncApp:
         return self.wait(
             self._app.events(source=source, type=type, subject=subject, before=before, limit=limit)
         )
+
+    def describe(self) -> Mapping[str, str]:
+        """Give what the store says of itself; see `App.describe`."""
+        return self.wait(self._app.describe())
+
+    def processes(self) -> list[ProcessRow]:
+        """List the processes that are registered in the store; see `App.processes`."""
+        return self.wait(self._app.processes())
 
 
 class SyncRunHandle(Generic[R_co]):

@@ -339,20 +339,24 @@ def test_a_restart_of_the_parent_cancels_called_children_and_leaves_detached_one
         await ctx.step.start("detached", child, seconds)
         await ctx.step.call("called", child, seconds)
 
-    async def scenario() -> list[tuple[int | None, bool, RunState]]:
+    async def scenario() -> Any:
         handle = await app.start(flow)
         await eventually_async(lambda: are_asleep(handle, 2))
         await handle.restart()
         await handle.result()
-        await eventually_async(lambda: are_asleep(handle, 1))
-        return sorted((row.parent_generation, row.is_called, row.state) for row in await handle.children())
 
-    assert run_app(app, scenario) == [
-        (1, False, RunState.SLEEPING),
-        (1, True, RunState.CANCELLED),
-        (2, False, RunState.COMPLETED),
-        (2, True, RunState.COMPLETED),
-    ]
+        async def states() -> bool:
+            rows = await handle.children()
+            return {(row.parent_generation, row.is_called, row.state) for row in rows} == {
+                (1, False, RunState.SLEEPING),
+                (1, True, RunState.CANCELLED),
+                (2, False, RunState.COMPLETED),
+                (2, True, RunState.COMPLETED),
+            }
+
+        await eventually_async(states)
+
+    run_app(app, scenario)
     assert generations[-1] == 2
 
 

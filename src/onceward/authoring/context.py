@@ -56,7 +56,12 @@ class _Base:
 
 
 class Context(_Base):
-    """What an ``async def`` workflow gets first: ``ctx.step`` with its verbs, and who it is."""
+    """What an ``async def`` workflow gets first.
+
+    Attributes:
+        step: the durable verbs, see `StepVerbs`.
+        event: what started the run.
+    """
 
     def __init__(self, session: Session, event: Event) -> None:
         super().__init__(session, event)
@@ -64,7 +69,12 @@ class Context(_Base):
 
 
 class SyncContext(_Base):
-    """What a plain workflow gets first: the same verbs, blocking."""
+    """What a plain workflow gets first.
+
+    Attributes:
+        step: the durable verbs, blocking, see `SyncStepVerbs`.
+        event: what started the run.
+    """
 
     def __init__(self, session: Session, event: Event) -> None:
         super().__init__(session, event)

@@ -76,22 +76,22 @@ class SyncStepVerbs:
         return self._wait(self._session.step(name, item, function, args, kwargs, options, caller))
 
     def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
-        """Sleep until a deadline that is fixed when it is first reached; costs a row."""
+        """Sleep until a deadline that is fixed when it is first reached; see `StepVerbs.sleep`."""
         delay_ms = to_ms(delay, what=f"delay of sleep {name!r}")
         self._wait(self._session.sleep(name, str(item), delay_ms, threading.current_thread()))
 
     def uuid(self, name: str, *, item: object = "") -> uuid.UUID:
-        """Draw a random UUID once; every attempt gets the same."""
+        """Draw a random UUID once; every attempt gets the same; see `StepVerbs.uuid`."""
         drawn: uuid.UUID = self._value("uuid", name, item)
         return drawn
 
     def now(self, name: str, *, item: object = "") -> datetime:
-        """Look at the clock once; every attempt gets the same time, in UTC."""
+        """Look at the clock once; every attempt gets the same time, in UTC; see `StepVerbs.now`."""
         at: datetime = self._value("now", name, item)
         return at
 
     def random(self, name: str, *, item: object = "") -> float:
-        """Draw a number in [0, 1) once; every attempt gets the same."""
+        """Draw a number in [0, 1) once; every attempt gets the same; see `StepVerbs.random`."""
         drawn: float = self._value("random", name, item)
         return drawn
 
@@ -101,17 +101,17 @@ class SyncStepVerbs:
     def emit(
         self, name: str, type: str, payload: Any = None, *, subject: str | None = None, item: object = ""
     ) -> tuple[str, str]:
-        """Emit an event exactly once, with the step's checkpoint; give its source and id."""
+        """Emit an event exactly once; see `StepVerbs.emit`."""
         return self._wait(
             self._session.emit(name, str(item), type, payload, subject, threading.current_thread())
         )
 
     @overload
+    def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+    @overload
     def start(
         self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
     ) -> str: ...
-    @overload
-    def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
     @overload
     def start(self, name: str, workflow: Workflow[[], Any], /, *, item: object = ...) -> str: ...
     @overload
@@ -138,11 +138,11 @@ class SyncStepVerbs:
         return run_id
 
     @overload
+    def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
     def call(
         self, name: str, workflow: Workflow[[Event], R], payload: Any = ..., /, *, item: object = ...
     ) -> R: ...
-    @overload
-    def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def call(self, name: str, workflow: Workflow[[], R], /, *, item: object = ...) -> R: ...
     @overload
@@ -156,7 +156,7 @@ class SyncStepVerbs:
         self, name: str, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
     ) -> R: ...
     def call(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Start a run of another workflow exactly once, wait for it; see `StepVerbs.call`."""
+        """Start a run of another workflow and wait for it; see `StepVerbs.call`."""
         return self._start(name, workflow, args, kwargs, True)
 
     def _start(

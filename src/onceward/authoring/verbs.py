@@ -78,9 +78,9 @@ class StepVerbs:
             kwargs: the function's keywords.
 
         Raises:
-            StepFailed: its tries are used up, or it failed for good.
+            StepFailed: its tries are used up, or it failed for good, as with a result that cannot
+                be stored, or an annotation of which no value could be.
             StepMisuse: the name repeats in parallel branches, or a step is called inside a step.
-            NotStorable: never here: a result that cannot be stored fails the step by name.
         """
         function, item, options, kwargs = prepare(name, function, args, kwargs)
         return await self._session.step(name, item, function, args, kwargs, options, None)
@@ -92,21 +92,39 @@ class StepVerbs:
             name: what identifies the sleep.
             delay: a ``timedelta``, seconds or a text such as ``"7d"``.
             item: which element of a loop this is.
+
+        Raises:
+            ConfigError: *delay* is no length of time, or over a hundred years.
         """
         await self._session.sleep(name, str(item), to_ms(delay, what=f"delay of sleep {name!r}"), None)
 
     async def uuid(self, name: str, *, item: object = "") -> uuid.UUID:
-        """Draw a random UUID once; every attempt gets the same."""
+        """Draw a random UUID once; every attempt gets the same.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
         drawn: uuid.UUID = await self._session.value("uuid", name, str(item), None)
         return drawn
 
     async def now(self, name: str, *, item: object = "") -> datetime:
-        """Look at the clock once; every attempt gets the same time, in UTC."""
+        """Look at the clock once; every attempt gets the same time, in UTC.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
         at: datetime = await self._session.value("now", name, str(item), None)
         return at
 
     async def random(self, name: str, *, item: object = "") -> float:
-        """Draw a number in [0, 1) once; every attempt gets the same."""
+        """Draw a number in [0, 1) once; every attempt gets the same.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
         drawn: float = await self._session.value("random", name, str(item), None)
         return drawn
 
@@ -115,6 +133,13 @@ class StepVerbs:
     ) -> tuple[str, str]:
         """Emit an event exactly once, with the step's checkpoint.
 
+        Args:
+            name: what identifies the step.
+            type: what happened; workflows that are ``on`` it get a run.
+            payload: JSON-native data.
+            subject: what the event is about.
+            item: which element of a loop this is.
+
         Returns:
             The event's source and id.
         """
@@ -122,11 +147,11 @@ class StepVerbs:
 
     @overload
     async def start(
-        self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
+        self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> str: ...
     @overload
     async def start(
-        self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs
+        self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
     ) -> str: ...
     @overload
     async def start(self, name: str, workflow: Workflow[[], Any], /, *, item: object = ...) -> str: ...
@@ -159,17 +184,21 @@ class StepVerbs:
             args: what its function takes after the context; for one that takes an `Event`, the
                 event's payload.
             kwargs: likewise, by name; and ``item=``, which element of a loop this is.
+
+        Raises:
+            ConfigError: the arguments do not fit the workflow's function.
+            NotStorable: an argument cannot be stored.
         """
         item = str(kwargs.pop("item", ""))
         run_id: str = await self._session.start(name, item, workflow, args, kwargs, False, None)
         return run_id
 
     @overload
+    async def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
     async def call(
         self, name: str, workflow: Workflow[[Event], R], payload: Any = ..., /, *, item: object = ...
     ) -> R: ...
-    @overload
-    async def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     async def call(self, name: str, workflow: Workflow[[], R], /, *, item: object = ...) -> R: ...
     @overload
@@ -185,11 +214,14 @@ class StepVerbs:
     async def call(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Start a run of another workflow exactly once, wait for it and give its result.
 
+        It is cancelled with this run.
+
         Args:
             name: what identifies the step.
             workflow: which.
-            args: as for `start`.
-            kwargs: as for `start`.
+            args: what its function takes after the context; for one that takes an `Event`, the
+                event's payload.
+            kwargs: likewise, by name; and ``item=``, which element of a loop this is.
 
         Raises:
             StepFailed: the called run failed or was cancelled.

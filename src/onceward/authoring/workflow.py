@@ -36,9 +36,18 @@ class Policies:
 
 
 class Workflow(Generic[P, R]):
-    """A function whose every run is durable.
+    """A function whose every run is durable; made by `App.workflow`.
 
     ``P`` are the parameters after the context, ``R`` the result.
+
+    Args:
+        function: async or plain, the context its first parameter.
+        name: what identifies it in the store.
+        triggers: what starts it.
+        policies: how its runs are tried and how long they may take.
+
+    Raises:
+        ConfigError: the name cannot be used, or the function takes no parameters.
     """
 
     def __init__(

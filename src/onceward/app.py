@@ -24,6 +24,7 @@ from onceward.core.ids import IdSource
 from onceward.core.model import EventRow, ProcessRow, RunRow
 from onceward.core.ports import Accept, EventFilter, RunFilter, Store
 from onceward.core.settings import SETTINGS, Settings, resolve
+from onceward.core.shown import shown
 from onceward.core.states import RunState
 from onceward.core.texts import checked_id, checked_name, checked_subject
 from onceward.desk import Desk
@@ -233,6 +234,13 @@ class App(Registry):
                 means="Nothing answers there any more.",
                 todo="Open and use the app in one event loop: `async with app:` inside one asyncio.run(…).",
             )
+        with contextlib.suppress(RuntimeError):  # no loop runs here: `def` code, which goes through `sync`
+            if asyncio.get_running_loop() is not self._worker.loop:
+                raise errors.ConfigError(
+                    "The app was opened in another event loop than the one that uses it now.",
+                    means="What one loop waits for, another cannot wake.",
+                    todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
+                )
         return self._worker
 
     # --- events and starts ---------------------------------------------------------------------
@@ -384,9 +392,9 @@ class App(Registry):
 
     def _known(self, workflow: Workflow[..., Any]) -> None:
         if not isinstance(workflow, Workflow) or self._workflows.get(workflow.name) is not workflow:
-            name = getattr(workflow, "name", None) or getattr(workflow, "__name__", repr(workflow))
+            name = getattr(workflow, "name", None) or getattr(workflow, "__name__", None)
             raise errors.WorkflowUnknown(
-                f"{name!r} is not a workflow of this app.",
+                f"{shown(name or workflow)} is not a workflow of this app.",
                 means="Nothing was started.",
                 todo="Decorate it with @app.workflow() of the same app.",
             )

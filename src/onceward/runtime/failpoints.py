@@ -41,7 +41,11 @@ def parse(text: str) -> dict[str, _Armed]:
     for part in filter(None, text.split(",")):
         place, _, rest = part.strip().partition(":")
         action, _, nth = rest.partition(":")
-        if place.partition("@")[0] not in core.REGISTRY or action not in ACTIONS or not (nth or "1").isdigit():
+        if (
+            place.partition("@")[0] not in core.REGISTRY
+            or action not in ACTIONS
+            or not (nth or "1").isdigit()
+        ):
             raise errors.ConfigError(
                 f"{VARIABLE}={part!r} names no failpoint and action.",
                 means="Nothing would fail.",

@@ -574,7 +574,10 @@ class Worker:
                 self._claim_soon()  # not a hint: with every slot taken, look would follow upon look
             else:
                 self.due_at(look.next_due)
-        if look.oldest_lease is not None and look.oldest_lease < now:
+        is_dead = look.oldest_lease is not None and look.oldest_lease < now
+        if is_dead or now - self._took_over_at >= self.settings.lease_ms:
+            # Now and then without a sign, for runs of a process that was deleted by hand (B013).
+            self._took_over_at = now
             await self.read(self._take_over)
         if look.woken:
             parents = [self.executions[run_id] for run_id in look.woken if run_id in self.executions]
@@ -602,6 +605,7 @@ class Worker:
             await self.read(self.store.give_back, self.process_id, again, self.now_ms())
             self.hint()
 
+    _took_over_at: Millis = 0
     _strays: set[str] = set()  # noqa: RUF012 - replaced, never changed
 
     def _take_over(self) -> None:
@@ -610,6 +614,11 @@ class Worker:
         except errors.ReplyLost:
             _log.warning("the reply to a takeover was lost; the next look tells what became of it")
             self.loop.call_soon_threadsafe(self.hint)
+            return
+        except errors.StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, the next look makes it again
+            _log.exception("a takeover failed")
             return
         for process_id in taken.processes:
             _log.warning("took over %d runs of process %s, whose lease ended", taken.released, process_id)

@@ -30,7 +30,7 @@ Row = tuple[Any, ...]
 Commit = Callable[[list[Row], list[Row], list[Row]], None]
 
 TABLES = (
-    "create table run (id {id} primary key, input {bytes}, state int, owner text, output {bytes}){run}",
+    "create table run (id {id} primary key, event text unique, input {bytes}, state int, owner text, output {bytes}){run}",
     "create table step (run {id}, seq int, name text, output {bytes}, primary key (run, seq)){step}",
 )
 ON_SQLITE = {"id": "blob", "bytes": "blob", "run": " without rowid", "step": " without rowid"}
@@ -42,10 +42,15 @@ class Database(Protocol):
 
     def open(self) -> Commit: ...
 
+    def key(self, drawn: bytes) -> bytes | str: ...
+
 
 class Sqlite:
     def __init__(self, path: str) -> None:
         self._path = path
+
+    def key(self, drawn: bytes) -> bytes:
+        return drawn
 
     def open(self) -> Commit:
         connection = sqlite3.connect(self._path, isolation_level=None)
@@ -56,7 +61,7 @@ class Sqlite:
 
         def commit(starts: list[Row], steps: list[Row], ends: list[Row]) -> None:
             connection.execute("begin immediate")
-            connection.executemany("insert into run values (?, ?, 1, 'me', null)", starts)
+            connection.executemany("insert into run values (?, ?, ?, 1, 'me', null)", starts)
             connection.executemany(
                 "insert into step select ?1, ?2, ?3, ?4 from run where id = ?1 and owner = 'me'", steps
             )
@@ -69,15 +74,19 @@ class Sqlite:
 class Postgres:
     STATEMENT = """
         with started as (insert into run
-            select id, input, 1, 'me', null from unnest(%s::uuid[], %s::bytea[]) as new (id, input)),
+            select id, event, input, 1, 'me', null
+            from unnest(%s::text[]::uuid[], %s::text[], %s::bytea[]) as new (id, event, input)),
         saved as (insert into step
-            select new.* from unnest(%s::uuid[], %s::int[], %s::text[], %s::bytea[]) as new (run, seq, name, output)
+            select new.* from unnest(%s::text[]::uuid[], %s::int[], %s::text[], %s::bytea[]) as new (run, seq, name, output)
             join run on run.id = new.run and run.owner = 'me')
-        update run set state = 2, output = new.output from unnest(%s::uuid[], %s::bytea[]) as new (id, output)
+        update run set state = 2, output = new.output from unnest(%s::text[]::uuid[], %s::bytea[]) as new (id, output)
         where run.id = new.id and run.owner = 'me'"""
 
     def __init__(self, url: str) -> None:
         self._url = url
+
+    def key(self, drawn: bytes) -> str:
+        return drawn.hex()
 
     def open(self) -> Commit:
         import psycopg
@@ -94,7 +103,7 @@ class Postgres:
             return [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * width
 
         def commit(starts: list[Row], steps: list[Row], ends: list[Row]) -> None:
-            arrays = [*columns(starts, 2), *columns(steps, 4), *columns(ends, 2)]
+            arrays = [*columns(starts, 3), *columns(steps, 4), *columns(ends, 2)]
             connection.execute(self.STATEMENT, arrays, prepare=True)
 
         return commit
@@ -105,22 +114,27 @@ class Engine:
 
     def __init__(self, database: Database) -> None:
         self._loop = asyncio.get_running_loop()
+        self._database = database
         self._batches: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._new()
         self._is_busy = False
         self.batches = 0
-        self._thread = threading.Thread(target=self._commit_all, args=(database,), daemon=True)
+        self._thread = threading.Thread(target=self._commit_all, daemon=True)
         self._thread.start()
 
     def _new(self) -> None:
         self._rows: tuple[list[Row], list[Row], list[Row]] = ([], [], [])
         self._futures: list[asyncio.Future[None]] = []
 
-    def _commit_all(self, database: Database) -> None:
-        commit = database.open()
+    def _commit_all(self) -> None:
+        commit = self._database.open()
         while (batch := self._batches.get()) is not None:
             rows, futures = batch
-            commit(*rows)
+            try:
+                commit(*rows)
+            except BaseException:
+                self._loop.call_soon_threadsafe(self._loop.stop)  # it has no other answer to a fault
+                raise
             self._loop.call_soon_threadsafe(self._done, futures)
 
     def _put(self, kind: int, row: Row) -> asyncio.Future[None]:
@@ -145,8 +159,8 @@ class Engine:
             self._loop.call_soon(self._flush)
 
     async def run(self, workflow: Callable[[Run, Any], Coroutine[Any, Any, Any]], event: Any) -> Any:
-        run_id = (time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(10)
-        await self._put(0, (run_id, msgspec.json.encode(event)))
+        run_id = self._database.key((time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(10))
+        await self._put(0, (run_id, event["id"], msgspec.json.encode(event)))
         run = Run(self, run_id)
         output = await workflow(run, event)
         await self._put(2, (run_id, msgspec.json.encode(output)))
@@ -157,7 +171,7 @@ class Engine:
 
 
 class Run:
-    def __init__(self, engine: Engine, run_id: bytes) -> None:
+    def __init__(self, engine: Engine, run_id: bytes | str) -> None:
         self.run_id = run_id
         self.steps = 0
         self._engine = engine
@@ -194,7 +208,7 @@ async def measure(job: jobs.Job) -> dict[str, Any]:
         assert await engine.run(three, payload(number)) == {"done": payload(number)["id"]}
         took.append(time.perf_counter() - began)
 
-    await at_a_time(clients, range(WARM_UP_RUNS), one)
+    await at_a_time(clients, range(-WARM_UP_RUNS, 0), one)
     took.clear()
     batches = engine.batches
     with job.window().measure() as window:

@@ -140,7 +140,7 @@ def failpoints_page() -> str:
     return f"""# Failpoints
 
 Places at which a test can make the world go wrong. They are off unless one is armed:
-`ONCEWARD_FAILPOINT=name:kill|raise|drop-reply|pause[:n]` arms one in a real process, at its *n*-th
+`ONCEWARD_FAILPOINT=name[@detail]:kill|raise|drop-reply|pause[:n]` arms one in a real process, at its *n*-th
 passing (the first when not given).
 
 | name | where it lies |

@@ -13,6 +13,9 @@ from hypothesis import HealthCheck, settings
 
 from onceward.testing.servers import PgBouncer, PostgresAddress, PostgresServer, unique_name
 
+# The suite of stores is not a test module, and its assertions should read like those of one.
+pytest.register_assert_rewrite("onceward.testing.store_checks", "onceward.testing.store_scene")
+
 # The same examples on every run of a commit; new ones, many, in a campaign.
 settings.register_profile("commit", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile(

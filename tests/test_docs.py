@@ -1,74 +1,108 @@
-"""The documentation: every Python block runs, every link leads somewhere, every page is current."""
+"""The documentation: what it shows runs, every link leads somewhere, every page is current."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from onceward.core import errors, states
 from scripts import generate_docs
+from tests.pages import NOTES, PAGES, ROOT, Fence, Folder, by_name, faults, fences, matches, programs
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted(
-    path
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    if "generated" not in path.relative_to(ROOT).parts
-)
-FENCE = re.compile(r"^```python(?P<note>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
-NO_RUN = re.compile(r" no-run: \S.{9,}")
 LINK = re.compile(r"\]\((?!https?://|mailto:|#)([^)#\s]+)")
-RUN_SECONDS_MAX = 60
 
 
-def runnable(text: str) -> str:
-    """Give the Python of a page with every line where it was, so that a traceback points there."""
-    lines = [""] * (text.count("\n") + 1)
-    for block in FENCE.finditer(text):
-        if not NO_RUN.fullmatch(block["note"]):
-            first = text.count("\n", 0, block.start("code"))
-            code = block["code"].splitlines()
-            lines[first : first + len(code)] = code
-    return "\n".join(lines)
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
-def with_python() -> list[Path]:
-    has_app = (ROOT / "src" / "onceward" / "app.py").exists()
-    pages = [page for page in PAGES if runnable(page.read_text()).strip()]
-    # Pages that show the library wait for the library.
-    return [page for page in pages if has_app or "onceward import" not in page.read_text()]
+RUN = [page for page in PAGES if any(fence.language in NOTES for fence in fences(page.read_text()))]
 
 
-def test_the_python_of_every_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    failures = []
-    for page in with_python():
-        program = tmp_path / f"{page.stem.replace('-', '_')}.py"
-        program.write_text(runnable(page.read_text()))
-        done = subprocess.run(
-            [sys.executable, "-W", "error", program.name],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=RUN_SECONDS_MAX,
-            env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        )
-        if done.returncode != 0:
-            failures.append(f"{page.relative_to(ROOT)}: {done.stderr}")
-
-    assert failures == []
+# --- what is shown ---------------------------------------------------------------------------
 
 
-def test_a_block_keeps_its_line_numbers_and_a_reason_is_needed_to_leave_it_out() -> None:
-    text = "a\n```python\nx = 1\n```\n```python no-run: needs a second machine\ny\n```\n```python no-run:\nz\n```\n"
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_what_a_page_shows_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    Folder(tmp_path, page).follow()
 
-    assert runnable(text).rstrip("\n").split("\n") == ["", "", "x = 1", "", "", "", "", "", "z"]
+
+def test_every_fence_says_what_is_done_with_it() -> None:
+    wrong = [
+        f"{name_of(page)}, line {fence.line}: {fault}"
+        for page in PAGES
+        for fence in fences(page.read_text())
+        if (fault := faults(fence)) is not None
+    ]
+
+    assert wrong == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_what_a_test_is_said_to_run_it_runs() -> None:
+    said = [
+        (page, fence.note)
+        for page in PAGES
+        for fence in fences(page.read_text())
+        if fence.note.startswith(" run-by:")
+    ]
+
+    assert said != []
+    for page, note in said:
+        _, test, name = note.split()
+        assert f'"{name}"' in (ROOT / test).read_text()
+        assert by_name(page, name)
+
+
+@pytest.mark.parametrize(
+    ("language", "note"),
+    [
+        ("python", " no-run:"),
+        ("python", " no-run: later"),
+        ("python", " run"),
+        ("sh", " no-run"),
+        ("sh", " run-by: nobody"),
+        ("console", ""),
+        ("text", " no-run: it is only text"),
+        ("", ""),
+    ],
+)
+def test_a_fence_without_a_known_note_is_found(language: str, note: str) -> None:
+    assert faults(Fence(language, note, "", 1)) is not None
+
+
+def test_a_block_keeps_its_line_numbers_and_goes_to_the_file_that_it_names() -> None:
+    text = """a
+```python
+x = 1
+```
+```python no-run: needs a second machine
+y
+```
+```python look.py
+z
+```
+"""
+
+    found = {name: code.rstrip("\n").split("\n") for name, code in programs(text, "page.py").items()}
+    assert found == {"page.py": ["", "", "x = 1"], "look.py": ["", "", "", "", "", "", "", "", "z"]}
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "is_same"),
+    [
+        ("202 run_…\n", "202 run_01\n", True),
+        ("a\n…\nz", "a\nb\nc\nz", True),
+        ("202 run_…", "401 run_01", False),
+        ("202", "202\nmore", False),
+    ],
+)
+def test_an_output_that_differs_from_the_page_is_found(shown: str, printed: str, is_same: bool) -> None:
+    assert matches(shown, printed) is is_same
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_relative_link_leads_to_a_file(page: Path) -> None:
     targets = [page.parent / target for target in LINK.findall(page.read_text())]
 
@@ -82,10 +116,9 @@ def test_every_relative_link_leads_to_a_file(page: Path) -> None:
 
 
 def test_the_readme_example_is_as_short_as_it_says() -> None:
-    block = FENCE.search((ROOT / "README.md").read_text())
-    assert block is not None
+    example = programs((ROOT / "README.md").read_text(), "shop.py")["shop.py"]
 
-    assert len([line for line in block["code"].splitlines() if line.strip()]) <= 15
+    assert len([line for line in example.splitlines() if line.strip()]) <= 15
 
 
 def test_every_generated_page_is_in_the_index() -> None:

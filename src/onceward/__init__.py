@@ -8,7 +8,7 @@ from __future__ import annotations
 from onceward.app import App
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.event import Event
-from onceward.authoring.options import AUTO, IdempotencyKey
+from onceward.authoring.keys import AUTO, IdempotencyKey
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Workflow
 from onceward.core.errors import (

@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from onceward.cli.main import main
 
-main(prog_name="onceward")
+if __name__ == "__main__":
+    main(prog_name="onceward")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -18,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ov
 
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import frame_var, session_var
+from onceward.authoring.decorator import WorkflowDecorator
 from onceward.authoring.event import Event
 from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
 from onceward.authoring.step import Step
-from onceward.authoring.workflow import Policies, Workflow, checked_name, triggers_of
-from onceward.core import errors, json_plain
+from onceward.authoring.workflow import Policies, Workflow
+from onceward.core import asked, errors, ids, json_plain
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
 from onceward.core.model import EventRow, ProcessRow, RunRow
@@ -30,6 +30,7 @@ from onceward.core.ports import Accept, EventFilter, RunFilter, Store
 from onceward.core.retry import Retry
 from onceward.core.settings import SETTINGS, Settings, resolve
 from onceward.core.states import RunState
+from onceward.core.texts import checked_id, checked_name, checked_subject
 from onceward.core.triggers import Trigger
 from onceward.desk import Desk
 from onceward.handles import Emitted, EventView, RunHandle
@@ -72,7 +73,6 @@ class App:
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._sources: dict[str, Source] = {}
         self._worker: Worker | None = None
-        self._store: Store | None = None
         self._receiver: Receiver | None = None
         self._sync: SyncApp | None = None
         self._pid = 0
@@ -87,19 +87,26 @@ class App:
         Raises:
             ConfigError: the app is open, or as for `App`.
         """
-        if self._worker is not None:
+        if self._is_open_here():
             raise errors.ConfigError(
                 f"The settings {', '.join(settings)} were changed after the app was opened.",
                 means="Its parts have read them already.",
                 todo="Change them before open(), or pass them to App(…).",
             )
-        self._arguments |= {name: value for name, value in settings.items() if value is not None}
-        self.settings = resolve(SETTINGS, self._arguments, os.environ)
+        given = {name: value for name, value in settings.items() if value is not None}
+        self.settings = resolve(SETTINGS, self._arguments | given, os.environ)
+        self._arguments |= given
 
     # --- registering -------------------------------------------------------------------------
 
     def source(self, source: SourceT) -> SourceT:
         """Register a source; its deliveries come in at ``POST /hooks/<name>``.
+
+        Args:
+            source: verifies the deliveries and reads events from them.
+
+        Returns:
+            The same source, to subscribe with: ``stripe["invoice.*"]``.
 
         Raises:
             ConfigError: the name is taken.
@@ -138,8 +145,11 @@ class App:
         Args:
             function: async or plain.
             name: what identifies it in a run; the function's name by default.
-            retry: how it is tried again.
+            retry: how it is tried again; five tries with growing delays by default.
             timeout: how long one try may take.
+
+        Raises:
+            ConfigError: the name cannot be used, or *timeout* is no length of time.
         """
         timeout_ms = None if timeout is None else to_ms(timeout, what="timeout of a step")
 
@@ -181,8 +191,12 @@ class App:
             function: ``async def`` (it gets a `Context`) or plain (it gets a `SyncContext`).
             on: what starts it: ``stripe["charge.*"]``, the type of an emitted event, or several.
             name: the function's name by default; it must not change while runs are open.
-            retry: how often the whole run is tried again when its code fails.
+            retry: how often the whole run is tried again when its code fails; never by default.
             deadline: how long a run may take in all.
+
+        Raises:
+            ConfigError: the name is taken or cannot be used, the app does not have a source that
+                *on* names, the function takes no context, or the app is open already.
         """
         deadline_ms = None if deadline is None else to_ms(deadline, what="deadline of a workflow")
         decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms))
@@ -195,7 +209,7 @@ class App:
                 means="A run could not tell which is its code.",
                 todo="Give one another name=.",
             )
-        if self._worker is not None:
+        if self._is_open_here():
             raise errors.ConfigError(
                 f"The workflow {workflow.name!r} was registered after the app was opened.",
                 means="Events could already have passed it by.",
@@ -224,17 +238,33 @@ class App:
             runs: whether this process runs workflows, or only accepts and steers.
 
         Raises:
-            ConfigError: no store is named.
+            ConfigError: no store is named, or its driver is not installed.
             StoreUnavailable: the database cannot be reached.
             SchemaNewer: the store belongs to a newer Onceward.
         """
-        if self._worker is not None and self._pid == os.getpid():
+        if self._is_open_here():
             return
         failpoints.arm_from_environment()
+        if runs:
+            for workflow in self._workflows.values():
+                workflow.check()
         entropy = SystemEntropy()
         draws = IdSource(now_ms=wall_ms, random_bytes=entropy.random_bytes)
-        store = self._store = self._make_store(draws)
-        await asyncio.to_thread(store.open, migrate=True)
+        store = self._make_store(draws)
+        try:
+            await asyncio.to_thread(store.open, migrate=True)
+            self._worker = await self._begin(store, entropy, runs=runs)
+        except BaseException:
+            await asyncio.to_thread(store.close)
+            raise
+        self._pid = os.getpid()
+
+    def _is_open_here(self) -> bool:
+        """Say whether the app is open: in this process, in an event loop that is not over."""
+        worker = self._worker
+        return worker is not None and self._pid == os.getpid() and not worker.loop.is_closed()
+
+    async def _begin(self, store: Store, entropy: SystemEntropy, *, runs: bool) -> Worker:
         clock = await asyncio.to_thread(StoreClock, store.now_ms)
         id_source = IdSource(now_ms=clock.now_ms, random_bytes=entropy.random_bytes)
         worker = Worker(
@@ -248,11 +278,15 @@ class App:
             refresh_clock=clock.refresh,
         )
         worker.steer_child = self._desk.steer_child
-        await worker.start()
+        try:
+            await worker.start()
+        except BaseException:
+            worker.abort()
+            raise
         if self.settings.notify:
             loop = asyncio.get_running_loop()
             store.listen(lambda: loop.call_soon_threadsafe(worker.hint))
-        self._worker, self._pid = worker, os.getpid()
+        return worker
 
     def _make_store(self, draws: IdSource) -> Store:
         """Give the store that the settings name; a subclass may wrap it, to count or to disturb."""
@@ -264,8 +298,9 @@ class App:
         Args:
             grace: the setting ``drain`` by default.
         """
+        is_ours = self._is_open_here()
         worker, self._worker = self._worker, None
-        if worker is not None:
+        if worker is not None and is_ours:
             grace_ms = self.settings.drain_ms if grace is None else to_ms(grace, what="grace")
             if self._receiver is not None:
                 self._receiver.drain()
@@ -283,7 +318,11 @@ class App:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, *_: Any) -> AsyncIterator[None]:
-        """Open and close around a web application: ``FastAPI(lifespan=app.lifespan)``."""
+        """Open and close around a web application: ``FastAPI(lifespan=app.lifespan)``.
+
+        Raises:
+            OncewardError: as `open`; the web application does not start then.
+        """
         async with self:
             yield
 
@@ -327,6 +366,12 @@ class App:
                 means="Connections and threads do not survive a fork.",
                 todo="Open the app after the fork, in the child.",
             )
+        if self._worker.loop.is_closed():
+            raise errors.ConfigError(
+                "The event loop in which the app was opened is over.",
+                means="Nothing answers there any more.",
+                todo="Open and use the app in one event loop: `async with app:` inside one asyncio.run(…).",
+            )
         return self._worker
 
     # --- events and starts ---------------------------------------------------------------------
@@ -352,18 +397,29 @@ class App:
             subject: what it is about.
             occurred_at: when it happened, with a time zone.
 
+        Returns:
+            The event's identity and its runs.
+
         Raises:
+            ConfigError: the type or the id cannot be used, or the app is not open.
+            NotStorable: the payload is more than JSON's own types.
             IdClash: the id exists with another payload.
             CallOutsideStep: called in a workflow outside a step.
             StoreUnavailable: nothing was stored.
         """
-        checked_name(type, "event type")
+        at = None if occurred_at is None else int(occurred_at.timestamp() * 1000)
         frame = frame_var.get()
         if frame is not None:
             session: Any = frame.session
-            source, event_id = session.emit_inside(frame, type, payload, id, subject)
-            return Emitted(source, event_id, False, ())
+            accept = session.emit_inside(
+                frame, type, payload, None if id is None else checked_id(id), subject, at
+            )
+            before = [] if id is None else await self._runs_before(accept)
+            return Emitted(
+                accept.event.source, accept.event.id, bool(before), [self.run(run_id) for run_id in before]
+            )
         self._refuse_in_workflow("emit")
+        checked_name(type, "event type")
         worker = self.worker
         text = json_plain.encode_plain(
             payload, what=f"the payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
@@ -372,19 +428,19 @@ class App:
         source = f"emit/{type}"
         event = EventRow(
             source=source,
-            id=_checked_id(id) if id is not None else worker.ids.hex(12),
+            id=checked_id(id) if id is not None else worker.ids.hex(12),
             type=type,
             payload=text,
             received_at=now,
-            subject=subject,
-            occurred_at=None if occurred_at is None else int(occurred_at.timestamp() * 1000),
-            content_hash=None if id is None else content_hash(text),
+            subject=checked_subject(subject),
+            occurred_at=at,
+            content_hash=None if id is None else ids.content_hash(text),
         )
         accepted = await worker.accept(Accept(event, worker.runs_for(source, type, now)))
         if accepted.is_clash:
-            raise _clash(source, event.id)
-        runs = [self.run(run_id) for run_id in accepted.runs.values()]
-        return Emitted(source, event.id, accepted.is_duplicate, runs)
+            raise asked.clash(source, event.id)
+        handles = [self.run(run_id) for run_id in accepted.runs.values()]
+        return Emitted(source, event.id, accepted.is_duplicate, handles)
 
     @overload
     async def start(
@@ -415,10 +471,15 @@ class App:
                 event's payload.
             kwargs: likewise, by name; and ``id=``, which makes the start itself idempotent.
 
+        Returns:
+            A handle on the run; inside a step's body the run exists once the step is saved.
+
         Raises:
+            WorkflowUnknown: it is not a workflow of this app.
+            ConfigError: the arguments do not fit the function, or the app is not open.
+            NotStorable: an argument cannot be stored.
             IdClash: the id exists with other arguments.
             CallOutsideStep: called in a workflow outside a step.
-            NotStorable: an argument cannot be stored.
             StoreUnavailable: nothing was stored.
         """
         event_id: str | None = kwargs.pop("id", None)
@@ -426,20 +487,39 @@ class App:
         frame = frame_var.get()
         if frame is not None:
             session: Any = frame.session
-            run_id = session.start_inside(frame, workflow, args, kwargs, event_id)
-            return RunHandle(self._desk, run_id, workflow)
+            accept = session.start_inside(
+                frame, workflow, args, kwargs, None if event_id is None else checked_id(event_id)
+            )
+            before = [] if event_id is None else await self._runs_before(accept)
+            run_id = before[0] if before else accept.runs[0].run_id
+            return RunHandle(self._desk, run_id, workflow, is_duplicate=bool(before))
         self._refuse_in_workflow("start")
         worker = self.worker
         text = workflow.pack(args, kwargs, limit_bytes=self.settings.value_bytes_max)
         hashed = None
         if event_id is not None:
-            event_id, hashed = _checked_id(event_id), content_hash(text)
+            event_id, hashed = checked_id(event_id), ids.content_hash(text)
         accept = worker.start_accept(workflow, event_id, text, hashed)
         accepted = await worker.accept(accept)
         if accepted.is_clash:
-            raise _clash(accept.event.source, accept.event.id)
+            raise asked.clash(accept.event.source, accept.event.id)
         run_id = accepted.runs[workflow.name]
         return RunHandle(self._desk, run_id, workflow, is_duplicate=accepted.is_duplicate)
+
+    async def _runs_before(self, accept: Accept) -> list[str]:
+        """Give the runs that an event with an id of the caller's has already, inside a step's body.
+
+        Raises:
+            IdClash: the id exists with other content.
+        """
+        event = accept.event
+        first: EventRow | None = await self._ask("event", event.source, event.id)
+        if first is None:
+            return []
+        if first.content_hash is not None and first.content_hash != event.content_hash:
+            raise asked.clash(event.source, event.id)
+        rows = await self._ask("runs", RunFilter(source=event.source, event_id=event.id, limit=1_000))
+        return [row.run_id for row in reversed(rows) if not row.replay_id]
 
     def _known(self, workflow: Workflow[..., Any]) -> None:
         if not isinstance(workflow, Workflow) or self._workflows.get(workflow.name) is not workflow:
@@ -461,7 +541,11 @@ class App:
     # --- looking -----------------------------------------------------------------------------
 
     def run(self, run_id: str) -> RunHandle[Any]:
-        """Give a handle on a run by its id; whether it exists is seen when it is asked something."""
+        """Give a handle on a run by its id; whether it exists is seen when it is asked something.
+
+        Args:
+            run_id: as in replies, logs and rows: ``run_`` and 26 characters.
+        """
         return RunHandle(self._desk, run_id)
 
     async def runs(
@@ -485,20 +569,27 @@ class App:
             problems: only failed and held runs that nobody dismissed.
             before: only runs older than this run id, for the next page.
             limit: at most this many, up to 1,000.
+
+        Raises:
+            ConfigError: there is no such state, or *limit* is out of range.
         """
         where = RunFilter(
             workflow=workflow,
-            state=None if state is None else RunState(state),
+            state=None if state is None else asked.checked_state(state),
             source=source,
             event_id=event_id,
             before=before,
-            limit=_checked_limit(limit),
+            limit=asked.checked_limit(limit),
             problems=problems,
         )
         return await self._ask("runs", where)  # type: ignore[no-any-return]
 
     async def event(self, source: str, id: str) -> EventView:
         """Give a stored event with its runs and deliveries.
+
+        Args:
+            source: the source's name; ``emit/<type>`` for what `emit` stored.
+            id: the event's id there.
 
         Raises:
             NotFound: no such event in this namespace.
@@ -527,9 +618,12 @@ class App:
             subject: only about this subject.
             before: only older than this (received_at, source, id), for the next page.
             limit: at most this many, up to 1,000.
+
+        Raises:
+            ConfigError: *limit* is out of range.
         """
         where = EventFilter(
-            source=source, type=type, subject=subject, before=before, limit=_checked_limit(limit)
+            source=source, type=type, subject=subject, before=before, limit=asked.checked_limit(limit)
         )
         return await self._ask("events", where)  # type: ignore[no-any-return]
 
@@ -543,62 +637,3 @@ class App:
 
     async def _ask(self, read: str, *args: Any) -> Any:
         return await self._desk.ask(read, *args)
-
-
-class WorkflowDecorator:
-    """What ``app.workflow(…)`` gives: it registers the function that it decorates."""
-
-    def __init__(
-        self,
-        register: Callable[[Workflow[..., Any]], None],
-        on: Trigger | str | Sequence[Trigger | str] | None,
-        name: str | None,
-        policies: Policies,
-    ) -> None:
-        self._register = register
-        self._triggers = triggers_of(on)
-        self._name = name
-        self._policies = policies
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Workflow[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
-    def __call__(self, function: Callable[..., Any], /) -> Workflow[..., Any]:
-        """Register *function*."""
-        workflow: Workflow[..., Any] = Workflow(
-            function, self._name or function.__name__, self._triggers, self._policies
-        )
-        self._register(workflow)
-        return workflow
-
-
-def content_hash(text: str | bytes) -> str:
-    """Give the hash by which the same id with other content is noticed."""
-    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:32]
-
-
-def _checked_id(id: str) -> str:
-    if not isinstance(id, str) or not id or len(id) > 255 or "\x00" in id:
-        raise errors.ConfigError(
-            f"The id {str(id)[:60]!r} cannot identify an event.",
-            means="Nothing was stored.",
-            todo="Use a text of 1 to 255 characters without NUL.",
-        )
-    return id
-
-
-def _checked_limit(limit: int) -> int:
-    if not 1 <= limit <= 1_000:
-        raise errors.ConfigError(f"limit={limit} is not between 1 and 1,000.", todo="Page with before=.")
-    return limit
-
-
-def _clash(source: str, event_id: str) -> errors.IdClash:
-    return errors.IdClash(
-        f"The event {event_id!r} of {source!r} exists with other content.",
-        means="The first stays as it is; nothing was stored.",
-        todo="Use another id for another fact, or leave the id out.",
-    )

@@ -45,7 +45,7 @@ def test_without_arguments_and_environment_the_defaults_hold() -> None:
         drain_ms=25_000,
         threads=32,
         notify=True,
-        pooler=True,
+        pooler=None,
         host="127.0.0.1",
         port=8000,
         log_level="info",

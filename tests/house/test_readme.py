@@ -19,7 +19,7 @@ from onceward import App
 from onceward.testing.server_home import LOOPBACK, free_port
 from onceward.testing.servers import PostgresAddress, answers
 from tests.helpers import eventually
-from tests.test_docs import ROOT, runnable
+from tests.pages import ROOT, runnable
 
 EVENT = {
     "id": "evt_1",
@@ -62,7 +62,7 @@ def deliver(port: int, body: bytes, headers: dict[str, str]) -> dict[str, object
 
 
 def test_the_readme_makes_one_run_of_three_deliveries_and_charges_once(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(runnable((ROOT / "README.md").read_text()))
+    (tmp_path / "shop.py").write_text(runnable(ROOT / "README.md"))
     shop = imported(tmp_path / "shop.py")
     body = json.dumps(EVENT).encode()
     headers = shop.stripe.sign(body, time.time_ns() // 1_000_000)

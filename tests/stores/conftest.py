@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("onceward.testing.store_checks", "onceward.testing.store_scene")
-
-from onceward.testing.servers import PostgresAddress, unique_name  # noqa: E402 - rewritten first
-from onceward.testing.store_suite import StoreFactory  # noqa: E402
-from tests.stores.factories import Factory, Postgres, SqliteFile, SqliteMemory  # noqa: E402
+from onceward.testing.servers import PostgresAddress, unique_name
+from onceward.testing.store_suite import StoreFactory
+from tests.stores.factories import Factory, Postgres, SqliteFile, SqliteMemory
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +22,14 @@ def shared_database(postgres_server: PostgresAddress) -> Iterator[str]:
 
 
 SQLITE = ("sqlite-file", "sqlite-memory")
+SERIALIZABLE = "?options=-c%20default_transaction_isolation%3Dserializable"
 POSTGRES: dict[str, dict[str, Any]] = {
     "postgres": {},
+    "postgres-bare": {"notify": False, "skip_locked": False},
+    "postgres-pgbouncer": {},
+    "postgres-serializable": {},
 }
+"""PostgreSQL as it comes, without the helps that only make it faster, and where others make it harder."""
 
 
 @pytest.fixture(params=[*SQLITE, *(pytest.param(name, marks=pytest.mark.postgres) for name in POSTGRES)])
@@ -38,6 +41,11 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFact
     elif request.param == "sqlite-memory":
         factory = SqliteMemory()
     else:
-        factory = Postgres(request.getfixturevalue("shared_database"), **POSTGRES[request.param])
+        dsn = request.getfixturevalue("shared_database")
+        if request.param == "postgres-pgbouncer":
+            dsn = request.getfixturevalue("pgbouncer").dsn(dsn.rsplit("/", 1)[1])
+        if request.param == "postgres-serializable":
+            dsn += SERIALIZABLE
+        factory = Postgres(dsn, **POSTGRES[request.param])
     yield factory
     factory.close()

@@ -13,6 +13,7 @@ import psycopg
 
 from onceward.core.model import Millis
 from onceward.core.ports import Store
+from onceward.stores import migrate
 from onceward.stores.postgres import PostgresStore
 from onceward.stores.sqlite import SqliteStore
 from onceward.stores.statements import SQLITE_MACROS, postgres_macros, render
@@ -28,6 +29,7 @@ class Factory:
     def __init__(self) -> None:
         self.now: Millis = START
         self.made: list[Store] = []
+        self.others: list[Factory] = []
 
     def make(self, namespace: str = "default") -> Store:
         store = self.new_store(namespace)
@@ -42,6 +44,24 @@ class Factory:
     def close(self) -> None:
         for store in self.made:
             store.close()
+        for other in self.others:
+            other.close()
+
+    def another(self) -> Factory:
+        other = self.new_factory()
+        self.others.append(other)
+        return other
+
+    def schema(self) -> str:
+        store: Any = self.open()
+        text: str = store.schema()
+        return text
+
+    def new_factory(self) -> Factory:
+        raise NotImplementedError
+
+    def run_script(self) -> None:
+        raise NotImplementedError
 
     def new_store(self, namespace: str) -> Store:
         raise NotImplementedError
@@ -59,6 +79,14 @@ class SqliteFile(Factory):
 
     def new_store(self, namespace: str) -> Store:
         return SqliteStore(str(self.path), namespace=namespace, now_ms=lambda: self.now)
+
+    def new_factory(self) -> Factory:
+        return SqliteFile(self.path.with_name(f"another-{self.path.name}"))
+
+    def run_script(self) -> None:
+        connection = sqlite3.connect(self.path)
+        connection.executescript(migrate.script(SQLITE_MACROS, now_ms=self.now, begin="begin immediate"))
+        connection.close()
 
     def execute(self, statement: str) -> None:
         connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS)
@@ -84,6 +112,12 @@ class SqliteMemory(Factory):
             lock=self.lock,
         )
 
+    def new_factory(self) -> Factory:
+        return SqliteMemory()
+
+    def run_script(self) -> None:
+        self.connection.executescript(migrate.script(SQLITE_MACROS, now_ms=self.now))
+
     def execute(self, statement: str) -> None:
         self.connection.execute(render(statement, SQLITE_MACROS))
 
@@ -98,25 +132,37 @@ class Postgres(Factory):
     def __init__(self, dsn: str, **options: Any) -> None:
         super().__init__()
         self.dsn = dsn
-        self.schema = unique_name()
+        self.schema_name = unique_name()
         self.options = options
 
     def new_store(self, namespace: str) -> PostgresStore:
         return PostgresStore(
             self.dsn,
             namespace=namespace,
-            schema=self.schema,
+            schema=self.schema_name,
             monotonic_ms=lambda: time.monotonic() * 1000,
             draw=random.random,
             sleep=time.sleep,
             **self.options,
         )
 
+    def schema(self) -> str:
+        return super().schema().replace(self.schema_name, "onceward")
+
+    def new_factory(self) -> Factory:
+        return Postgres(self.dsn, **self.options)
+
+    def run_script(self) -> None:
+        setup = (f'create schema if not exists "{self.schema_name}"',)
+        script = migrate.script(postgres_macros(self.schema_name), now_ms=self.now, setup=setup)
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(script.encode())
+
     def execute(self, statement: str) -> None:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(render(statement, postgres_macros(self.schema)).encode())
+            connection.execute(render(statement, postgres_macros(self.schema_name)).encode())
 
     def close(self) -> None:
         super().close()
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.execute(f'drop schema if exists "{self.schema}" cascade'.encode())
+            connection.execute(f'drop schema if exists "{self.schema_name}" cascade'.encode())

@@ -74,6 +74,17 @@ def test_a_payload_that_retention_prunes_is_no_violation(healthy: Healthy) -> No
     assert history.observe(healthy.store) == []
 
 
+def test_a_sleep_that_is_cancelled_may_lose_its_deadline(healthy: Healthy) -> None:
+    history = History()
+    history.observe(healthy.store)
+
+    healthy.execute(
+        "update {t}step set state = 'cancelled', ended_at = 1, wake_at = null where kind = 'sleep' and state = 'open'"
+    )
+
+    assert history.observe(healthy.store) == []
+
+
 def test_a_whole_life_is_no_violation(tmp_path: Path) -> None:
     """Accept, sleep, fail, retry, crash, restart, cancel: each step is a look, and none is found at fault."""
     history, stores = History(), SqliteFile(tmp_path / "onceward.db")

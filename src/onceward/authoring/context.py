@@ -14,16 +14,21 @@ from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from onceward.authoring.current import Session, frame_var, wait_in_thread
 from onceward.authoring.event import Event
-from onceward.authoring.options import DEFAULT_OPTIONS, IdempotencyKey, StepOptions
+from onceward.authoring.keys import IdempotencyKey
+from onceward.authoring.options import DEFAULT_OPTIONS, StepOptions
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors
+from onceward.core.annotations import signature_of
 from onceward.core.duration import Duration, to_ms
 from onceward.core.retry import Retry
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
 
 RESERVED = ("item", "retry", "timeout")
 """Keywords of ``step.run`` that are its own, not the function's."""
@@ -77,6 +82,7 @@ class _Base:
 def _prepare(
     name: str,
     function: Callable[..., Any],
+    args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[Callable[..., Any], str, StepOptions, dict[str, Any]]:
     """Split the keywords of ``step.run`` into its own and the function's."""
@@ -85,6 +91,7 @@ def _prepare(
         options, item, function = function.options, function.item_text, function.function
     if not kwargs:
         return function, item, options, kwargs
+    _refuse_hidden(name, function, kwargs, len(args))
     item = str(kwargs.pop("item", item))
     retry: Retry = kwargs.pop("retry", options.retry)
     timeout = kwargs.pop("timeout", None)
@@ -94,6 +101,25 @@ def _prepare(
         )
         options = StepOptions(retry=retry, timeout_ms=timeout_ms)
     return function, item, options, kwargs
+
+
+def _refuse_hidden(name: str, function: Callable[..., Any], kwargs: dict[str, Any], given: int) -> None:
+    """Refuse a keyword that looks like the function's and would never reach it."""
+    meant = [word for word in RESERVED if word in kwargs]
+    if not meant:
+        return
+    try:
+        parameters = list(signature_of(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    for position, parameter in enumerate(parameters):
+        is_missing = parameter.default is parameter.empty and position >= given
+        if parameter.name in meant and is_missing:
+            raise errors.StepMisuse(
+                f"The function of step {name!r} takes {parameter.name!r}, which step.run keeps for itself.",
+                means="The function would not get it.",
+                todo=f"Pass it by position, or wrap the function: functools.partial(function, {parameter.name}=…).",
+            )
 
 
 class StepVerbs:
@@ -151,11 +177,12 @@ class StepVerbs:
             kwargs: the function's keywords.
 
         Raises:
-            StepFailed: its tries are used up, or it failed for good.
+            StepFailed: its tries are used up, or it failed for good, as with a result that cannot
+                be stored.
             StepMisuse: the name repeats in parallel branches, or a step is called inside a step.
-            NotStorable: never here: a result that cannot be stored fails the step by name.
+            ConfigError: no value of the function's return annotation could be stored.
         """
-        function, item, options, kwargs = _prepare(name, function, kwargs)
+        function, item, options, kwargs = _prepare(name, function, args, kwargs)
         return await self._session.step(name, item, function, args, kwargs, options, None)
 
     async def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
@@ -165,21 +192,39 @@ class StepVerbs:
             name: what identifies the sleep.
             delay: a ``timedelta``, seconds or a text such as ``"7d"``.
             item: which element of a loop this is.
+
+        Raises:
+            ConfigError: *delay* is no length of time, or over a hundred years.
         """
         await self._session.sleep(name, str(item), to_ms(delay, what=f"delay of sleep {name!r}"), None)
 
     async def uuid(self, name: str, *, item: object = "") -> uuid.UUID:
-        """Draw a random UUID once; every attempt gets the same."""
+        """Draw a random UUID once; every attempt gets the same.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
         drawn: uuid.UUID = await self._session.value("uuid", name, str(item), None)
         return drawn
 
     async def now(self, name: str, *, item: object = "") -> datetime:
-        """Look at the clock once; every attempt gets the same time, in UTC."""
+        """Look at the clock once; every attempt gets the same time, in UTC.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
         at: datetime = await self._session.value("now", name, str(item), None)
         return at
 
     async def random(self, name: str, *, item: object = "") -> float:
-        """Draw a number in [0, 1) once; every attempt gets the same."""
+        """Draw a number in [0, 1) once; every attempt gets the same.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
         drawn: float = await self._session.value("random", name, str(item), None)
         return drawn
 
@@ -188,30 +233,110 @@ class StepVerbs:
     ) -> tuple[str, str]:
         """Emit an event exactly once, with the step's checkpoint.
 
+        Args:
+            name: what identifies the step.
+            type: what happened; workflows that are ``on`` it get a run.
+            payload: JSON-native data.
+            subject: what the event is about.
+            item: which element of a loop this is.
+
         Returns:
             The event's source and id.
         """
         return await self._session.emit(name, str(item), type, payload, subject, None)
 
-    async def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Start a run of another workflow exactly once, detached; give its id."""
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(self, name: str, workflow: Workflow[[], Any], /, *, item: object = ...) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[A1], Any], a1: A1, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[A1, A2], Any], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(
+        self,
+        name: str,
+        workflow: Workflow[[A1, A2, A3], Any],
+        a1: A1,
+        a2: A2,
+        a3: A3,
+        /,
+        *,
+        item: object = ...,
+    ) -> str: ...
+    async def start(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> str:
+        """Start a run of another workflow exactly once, detached; give its id.
+
+        Args:
+            name: what identifies the step.
+            workflow: which.
+            args: what its function takes after the context; for one that takes an `Event`, the
+                event's payload.
+            kwargs: likewise, by name; and ``item=``, which element of a loop this is.
+
+        Raises:
+            ConfigError: the arguments do not fit the workflow's function.
+            NotStorable: an argument cannot be stored.
+        """
         item = str(kwargs.pop("item", ""))
         run_id: str = await self._session.start(name, item, workflow, args, kwargs, False, None)
         return run_id
 
-    async def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    async def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[Event], R], payload: Any = ..., /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    async def call(self, name: str, workflow: Workflow[[], R], /, *, item: object = ...) -> R: ...
+    @overload
+    async def call(self, name: str, workflow: Workflow[[A1], R], a1: A1, /, *, item: object = ...) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
+    ) -> R: ...
+    async def call(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Start a run of another workflow exactly once, wait for it and give its result.
+
+        It is cancelled with this run.
+
+        Args:
+            name: what identifies the step.
+            workflow: which.
+            args: what its function takes after the context; for one that takes an `Event`, the
+                event's payload.
+            kwargs: likewise, by name; and ``item=``, which element of a loop this is.
 
         Raises:
             StepFailed: the called run failed or was cancelled.
         """
         item = str(kwargs.pop("item", ""))
-        result: R = await self._session.start(name, item, workflow, args, kwargs, True, None)
-        return result
+        return await self._session.start(name, item, workflow, args, kwargs, True, None)
 
 
 class Context(_Base):
-    """What an ``async def`` workflow gets first: ``ctx.step`` with its verbs, and who it is."""
+    """What an ``async def`` workflow gets first.
+
+    Attributes:
+        step: the durable verbs, see `StepVerbs`.
+        event: what started the run.
+    """
 
     def __init__(self, session: Session, event: Event) -> None:
         super().__init__(session, event)
@@ -265,27 +390,27 @@ class SyncStepVerbs:
         self, name: str, function: Any, /, *args: Any, **kwargs: Any
     ) -> Any:
         """Run a function as a step and give its result; see `StepVerbs.run`."""
-        function, item, options, kwargs = _prepare(name, function, kwargs)
+        function, item, options, kwargs = _prepare(name, function, args, kwargs)
         caller = threading.current_thread()
         return self._wait(self._session.step(name, item, function, args, kwargs, options, caller))
 
     def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
-        """Sleep until a deadline that is fixed when it is first reached; costs a row."""
+        """Sleep until a deadline that is fixed when it is first reached; see `StepVerbs.sleep`."""
         delay_ms = to_ms(delay, what=f"delay of sleep {name!r}")
         self._wait(self._session.sleep(name, str(item), delay_ms, threading.current_thread()))
 
     def uuid(self, name: str, *, item: object = "") -> uuid.UUID:
-        """Draw a random UUID once; every attempt gets the same."""
+        """Draw a random UUID once; every attempt gets the same; see `StepVerbs.uuid`."""
         drawn: uuid.UUID = self._value("uuid", name, item)
         return drawn
 
     def now(self, name: str, *, item: object = "") -> datetime:
-        """Look at the clock once; every attempt gets the same time, in UTC."""
+        """Look at the clock once; every attempt gets the same time, in UTC; see `StepVerbs.now`."""
         at: datetime = self._value("now", name, item)
         return at
 
     def random(self, name: str, *, item: object = "") -> float:
-        """Draw a number in [0, 1) once; every attempt gets the same."""
+        """Draw a number in [0, 1) once; every attempt gets the same; see `StepVerbs.random`."""
         drawn: float = self._value("random", name, item)
         return drawn
 
@@ -295,20 +420,63 @@ class SyncStepVerbs:
     def emit(
         self, name: str, type: str, payload: Any = None, *, subject: str | None = None, item: object = ""
     ) -> tuple[str, str]:
-        """Emit an event exactly once, with the step's checkpoint; give its source and id."""
+        """Emit an event exactly once; see `StepVerbs.emit`."""
         return self._wait(
             self._session.emit(name, str(item), type, payload, subject, threading.current_thread())
         )
 
-    def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Start a run of another workflow exactly once, detached; give its id."""
+    @overload
+    def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+    @overload
+    def start(
+        self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    def start(self, name: str, workflow: Workflow[[], Any], /, *, item: object = ...) -> str: ...
+    @overload
+    def start(self, name: str, workflow: Workflow[[A1], Any], a1: A1, /, *, item: object = ...) -> str: ...
+    @overload
+    def start(
+        self, name: str, workflow: Workflow[[A1, A2], Any], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    def start(
+        self,
+        name: str,
+        workflow: Workflow[[A1, A2, A3], Any],
+        a1: A1,
+        a2: A2,
+        a3: A3,
+        /,
+        *,
+        item: object = ...,
+    ) -> str: ...
+    def start(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> str:
+        """Start a run of another workflow exactly once, detached; see `StepVerbs.start`."""
         run_id: str = self._start(name, workflow, args, kwargs, False)
         return run_id
 
-    def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Start a run of another workflow exactly once, wait for it and give its result."""
-        result: R = self._start(name, workflow, args, kwargs, True)
-        return result
+    @overload
+    def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[Event], R], payload: Any = ..., /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    def call(self, name: str, workflow: Workflow[[], R], /, *, item: object = ...) -> R: ...
+    @overload
+    def call(self, name: str, workflow: Workflow[[A1], R], a1: A1, /, *, item: object = ...) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
+    ) -> R: ...
+    def call(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Start a run of another workflow and wait for it; see `StepVerbs.call`."""
+        return self._start(name, workflow, args, kwargs, True)
 
     def _start(
         self,
@@ -324,7 +492,12 @@ class SyncStepVerbs:
 
 
 class SyncContext(_Base):
-    """What a plain workflow gets first: the same verbs, blocking."""
+    """What a plain workflow gets first.
+
+    Attributes:
+        step: the durable verbs, blocking, see `SyncStepVerbs`.
+        event: what started the run.
+    """
 
     def __init__(self, session: Session, event: Event) -> None:
         super().__init__(session, event)

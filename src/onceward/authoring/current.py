@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import hashlib
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from onceward.core import errors, ids
+from onceward.authoring.keys import composed_key
+from onceward.core import errors
 
 if TYPE_CHECKING:
     from onceward.authoring.options import StepOptions
@@ -78,24 +78,30 @@ class Session(Protocol):
 class Frame:
     """A step's body in progress: where its emits gather and what key it hands to others."""
 
-    __slots__ = ("accepts", "key", "session", "try_number")
+    __slots__ = ("accepts", "is_over", "key", "nested", "session", "try_number")
 
     def __init__(self, session: Session, key: StepKey, try_number: int) -> None:
         self.session = session
         self.key = key
         self.try_number = try_number
         self.accepts: list[Accept] = []
+        self.nested: dict[str, int] = {}
+        self.is_over = False  # what a task that outlives the body emits would be lost
 
     @property
     def idempotency_key(self) -> str:
-        """Give the key of this step: the same on every try and attempt of the generation.
-
-        A hash, so that it is short, plain and says nothing about the data; the parts are joined
-        as JSON, so that no two steps share one (RULINGS 12).
-        """
+        """Give the key of this step: the same on every try and attempt of the generation."""
         session = self.session
-        text = ids.composed(session.run_id, session.generation, *self.key)
-        return "ow_" + hashlib.sha256(text.encode()).hexdigest()[:40]
+        return composed_key(session.run_id, session.generation, *self.key)
+
+    def nested_key(self, name: str) -> str:
+        """Give the key of a decorated step that the body calls as a plain function.
+
+        Told apart by how often the body called it, so that two calls are not one effect.
+        """
+        self.nested[name] = number = self.nested.get(name, 0) + 1
+        session = self.session
+        return composed_key(session.run_id, session.generation, *self.key, name, number)
 
 
 session_var: ContextVar[Session | None] = ContextVar("onceward_session", default=None)

@@ -1,4 +1,4 @@
-"""What a step or a workflow may be told about failing, time and keys."""
+"""What a step or a workflow may be told about failing and time."""
 
 from __future__ import annotations
 
@@ -6,20 +6,6 @@ from dataclasses import dataclass
 
 from onceward.core.model import Millis
 from onceward.core.retry import Retry
-
-
-class IdempotencyKey(str):
-    """The key that a step hands to others: the same on every try and attempt of one generation.
-
-    Annotate a step's parameter with it and give it the default `AUTO`; Onceward passes the
-    step's own key. Outside a run the default arrives as it is.
-    """
-
-    __slots__ = ()
-
-
-AUTO = IdempotencyKey("")
-"""The default of an injected `IdempotencyKey` parameter."""
 
 DEFAULT_STEP_RETRY = Retry()
 DEFAULT_RUN_RETRY = Retry(max_tries=1)

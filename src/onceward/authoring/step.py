@@ -8,7 +8,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from onceward.authoring.current import frame_var, session_var, wait_in_thread
+from onceward.authoring.current import Frame, frame_var, session_var, wait_in_thread
+from onceward.authoring.keys import KeyPlace, key_place
 from onceward.authoring.options import StepOptions
 from onceward.core import errors
 
@@ -17,10 +18,18 @@ R = TypeVar("R")
 
 
 class Step(Generic[P, R]):
-    """A function that is a step when it is called inside a run, and itself outside.
+    """A function that is a step when it is called inside a run, and itself outside; see `App.step`.
 
     ``R`` is what a call gives: a coroutine for an ``async def`` function.
+
+    Args:
+        function: async or plain.
+        name: what identifies it in a run.
+        options: how it is tried.
+        item: which element of a loop it is for.
     """
+
+    __name__: str
 
     def __init__(self, function: Callable[P, R], name: str, options: StepOptions, item: str = "") -> None:
         self.function = function
@@ -31,14 +40,21 @@ class Step(Generic[P, R]):
         functools.update_wrapper(self, function)
 
     def item(self, item: object) -> Step[P, R]:
-        """Give the same step for one element of a loop, e.g. ``ship.item(order.id)(order)``."""
+        """Give the same step for one element of a loop, e.g. ``ship.item(order.id)(order)``.
+
+        Args:
+            item: what tells the element apart; its text counts.
+        """
         return Step(self.function, self.name, self.options, str(item))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run as a saved step inside a run, as the plain function outside and inside other steps."""
         session = session_var.get()
-        if session is None or frame_var.get() is not None:
+        if session is None:
             return self.function(*args, **kwargs)
+        frame = frame_var.get()
+        if frame is not None:
+            return self._inside(frame, args, kwargs)
         if self.is_async:
             if session.is_sync:
                 raise errors.StepMisuse(
@@ -57,6 +73,16 @@ class Step(Generic[P, R]):
             self.name, self.item_text, self.function, args, kwargs, self.options, threading.current_thread()
         )
         return cast("R", wait_in_thread(session, coroutine))
+
+    @functools.cached_property
+    def _key_place(self) -> KeyPlace | None:
+        return key_place(self.function)
+
+    def _inside(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Be a part of the step whose body calls: the plain function, with a key of its own."""
+        if self._key_place is not None:
+            kwargs = self._key_place.filled(args, kwargs, frame.nested_key(self.name))
+        return cast("Callable[..., R]", self.function)(*args, **kwargs)
 
     def _label(self) -> str:
         return getattr(self.function, "__name__", self.name)

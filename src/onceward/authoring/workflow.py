@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -12,16 +11,15 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import msgspec
 
 from onceward.authoring.event import Event
-from onceward.core import codec, errors, json_plain
-from onceward.core.annotations import return_annotation
+from onceward.core import codec, errors, ids, json_plain
+from onceward.core.annotations import parameter_annotation, return_annotation, signature_of
 from onceward.core.model import Millis, WorkflowRow
 from onceward.core.retry import Retry
+from onceward.core.texts import checked_name
 from onceward.core.triggers import OWN, Trigger
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
-
-NAME_CHARS_MAX = 200
 
 
 class _Arguments(msgspec.Struct):
@@ -38,9 +36,18 @@ class Policies:
 
 
 class Workflow(Generic[P, R]):
-    """A function whose every run is durable.
+    """A function whose every run is durable; made by `App.workflow`.
 
     ``P`` are the parameters after the context, ``R`` the result.
+
+    Args:
+        function: async or plain, the context its first parameter.
+        name: what identifies it in the store.
+        triggers: what starts it.
+        policies: how its runs are tried and how long they may take.
+
+    Raises:
+        ConfigError: the name cannot be used, or the function takes no parameters.
     """
 
     def __init__(
@@ -51,7 +58,7 @@ class Workflow(Generic[P, R]):
         self.triggers = tuple(triggers)
         self.policies = policies
         self.is_async = inspect.iscoroutinefunction(function)
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(signature_of(function).parameters.values())
         if not parameters:
             raise errors.ConfigError(
                 f"The workflow {name!r} takes no parameters.",
@@ -68,24 +75,27 @@ class Workflow(Generic[P, R]):
         """Give how the result is stored, by the function's return annotation."""
         return codec.codec_for(return_annotation(self.function))
 
-    @functools.cached_property
-    def _hints(self) -> dict[str, Any]:
-        try:
-            return typing.get_type_hints(self.function, include_extras=True)
-        except NameError as error:
-            raise errors.ConfigError(
-                f"An annotation of workflow {self.name!r} cannot be resolved: {error}.",
-                means="Annotations decide how values come back from the store.",
-                todo="Import the name at module level, outside `if TYPE_CHECKING`.",
-            ) from error
+    def check(self) -> None:
+        """Refuse, before any run, annotations of which no value could be stored.
+
+        Raises:
+            ConfigError: an argument's or the result's annotation has no stored form.
+        """
+        _ = self.result_codec
+        if not self.takes_event:
+            for parameter in self._parameters:
+                self._codec_of(parameter.name)
 
     @functools.cached_property
     def takes_event(self) -> bool:
         """Say whether the function takes the event itself rather than arguments."""
         if not self._parameters:
             return False
-        annotation = self._hints.get(self._parameters[0].name)
-        return annotation is Event or (annotation is None and bool(self.triggers))
+        written = self._parameters[0].annotation
+        if isinstance(written, str):
+            # Also where the name exists for type checkers only.
+            return written.strip("\"'").rpartition(".")[2] == Event.__name__
+        return written is Event or (written is inspect.Parameter.empty and bool(self.triggers))
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit_bytes: int) -> str:
         """Give the JSON payload of a start with these arguments.
@@ -104,6 +114,24 @@ class Workflow(Generic[P, R]):
             return json_plain.encode_plain(
                 args[0] if args else None, what=f"the payload of {self.name!r}", limit_bytes=limit_bytes
             )
+        args, kwargs = self._bound(args, kwargs)
+        packed = [
+            self._pack_one(self._positional(number), value, limit_bytes) for number, value in enumerate(args)
+        ]
+        named = [
+            f"{msgspec.json.encode(key).decode()}:{self._pack_one(self._named(key), value, limit_bytes)}"
+            for key, value in kwargs.items()
+        ]
+        text = f'{{"args":[{",".join(packed)}]' + (f',"kwargs":{{{",".join(named)}}}' if named else "") + "}"
+        size_bytes = len(text.encode())
+        if size_bytes > limit_bytes:
+            raise json_plain.too_large(f"The arguments of {self.name!r}", size_bytes, limit_bytes)
+        return text
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Give the arguments as they fit the function."""
+        if not kwargs and self._least <= len(args) <= len(self._positionals) and not self._is_variadic:
+            return args, kwargs
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -112,23 +140,20 @@ class Workflow(Generic[P, R]):
                 means="Nothing was started.",
                 todo="Pass what the function takes after its context.",
             ) from error
-        names = [parameter.name for parameter in self._parameters]
-        packed = []
-        for number, value in enumerate(bound.args):
-            parameter = self._parameters[min(number, len(names) - 1)]
-            packed.append(self._pack_one(parameter.name, value, limit_bytes))
-        named = [
-            f"{msgspec.json.encode(key).decode()}:{self._pack_one(key, value, limit_bytes)}"
-            for key, value in bound.kwargs.items()
-        ]
-        text = f'{{"args":[{",".join(packed)}]' + (f',"kwargs":{{{",".join(named)}}}' if named else "") + "}"
-        if len(text) > limit_bytes:
-            raise errors.ValueTooLarge(
-                f"The arguments of {self.name!r} are {len(text)} bytes as JSON; the limit is {limit_bytes}.",
-                means="Nothing was started.",
-                todo="Store the data elsewhere and pass a reference, or raise value_bytes_max.",
-            )
-        return text
+        return bound.args, bound.kwargs
+
+    @functools.cached_property
+    def _least(self) -> int:
+        """Give how many arguments the function needs; more than it can take by position is never."""
+        return sum(
+            1 + (one.kind is one.KEYWORD_ONLY) * len(self._parameters)
+            for one in self._parameters
+            if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        )
+
+    @functools.cached_property
+    def _is_variadic(self) -> bool:
+        return any(one.kind is one.VAR_POSITIONAL for one in self._parameters)
 
     @functools.cached_property
     def _signature(self) -> inspect.Signature:
@@ -137,7 +162,7 @@ class Workflow(Generic[P, R]):
     def _codec_of(self, name: str) -> codec.Codec:
         found = self._codecs.get(name)
         if found is None:
-            annotation = self._hints.get(name, Any)
+            annotation = parameter_annotation(self.function, name)
             found = self._codecs[name] = codec.codec_for(annotation)
         return found
 
@@ -156,17 +181,42 @@ class Workflow(Generic[P, R]):
             return (event,), {}
         if not self._parameters:
             return (), {}
-        if not event.source.startswith(("start/", "run/")):
-            return (event.payload,), {}
+        if not ids.is_start(event.source, event.id):
+            return (self._of_payload(event),), {}
         packed = msgspec.json.decode(event.payload_text or '{"args":[]}', type=_Arguments)
-        names = [parameter.name for parameter in self._parameters]
         args = tuple(
-            self._codec_of(names[min(number, len(names) - 1)]).decode(bytes(raw).decode())
+            self._decode(self._positional(number), bytes(raw).decode())
             for number, raw in enumerate(packed.args)
         )
         return args, {
-            key: self._codec_of(key).decode(bytes(raw).decode()) for key, raw in packed.kwargs.items()
+            key: self._decode(self._named(key), bytes(raw).decode()) for key, raw in packed.kwargs.items()
         }
+
+    def _of_payload(self, event: Event) -> Any:
+        """Give the payload of an event as the first parameter's annotation says."""
+        name = self._parameters[0].name
+        if event.payload_text is None or self._codec_of(name).annotation is Any:
+            return event.payload
+        return self._decode(name, event.payload_text)
+
+    def _positional(self, number: int) -> str:
+        """Give the name of the parameter that takes an argument by position; *args takes the rest."""
+        return self._positionals[min(number, len(self._positionals) - 1)]
+
+    @functools.cached_property
+    def _positionals(self) -> list[str]:
+        by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+        return [one.name for one in self._parameters if one.kind not in by_name]
+
+    def _named(self, key: str) -> str:
+        """Give the name of the parameter that takes an argument by name; **kwargs takes the rest."""
+        known = {one.name: one.kind for one in self._parameters}
+        if known.get(key, inspect.Parameter.VAR_KEYWORD) is not inspect.Parameter.VAR_KEYWORD:
+            return key
+        return next(name for name, kind in known.items() if kind is inspect.Parameter.VAR_KEYWORD)
+
+    def _decode(self, name: str, text: str) -> Any:
+        return self._codec_of(name).decode(text, what=f"Argument {name!r} of {self.name!r}")
 
     def to_row(self, seen_at: Millis) -> WorkflowRow:
         """Give the registration as data."""
@@ -176,17 +226,6 @@ class Workflow(Generic[P, R]):
     def __repr__(self) -> str:
         """Show the name."""
         return f"<workflow {self.name!r}>"
-
-
-def checked_name(name: str, what: str) -> str:
-    """Give *name* if it can be a name of ours, else say why not."""
-    if not name or len(name) > NAME_CHARS_MAX or not name.isprintable():
-        raise errors.ConfigError(
-            f"The {what} name {name[:60]!r} ({len(name)} characters) cannot be used.",
-            means=f"Names are 1 to {NAME_CHARS_MAX} printable characters.",
-            todo="Choose a shorter, plain name.",
-        )
-    return name
 
 
 def triggers_of(on: Trigger | str | Sequence[Trigger | str] | None) -> list[Trigger]:

@@ -20,17 +20,19 @@ class Refusal(click.ClickException):
     def __init__(self, error: OncewardError) -> None:
         super().__init__(error.what)
         self.error = error
+        # Asked here: the context has been left when the error is shown.
+        context = click.get_current_context(silent=True)
+        self._color = None if context is None else context.color
         self.exit_code = exit_code_of(error)  # type: ignore[misc]  # click reads it from the instance
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the parts, one below the other, to the standard error by default."""
-        context = click.get_current_context(silent=True)
-        color = None if context is None else context.color
+        is_err, color = file is None, self._color
         head = click.style(f"Error [{self.error.code}]:", fg="red", bold=True)
         parts = [part for part in (self.error.means, self.error.todo) if part]
-        click.echo(f"{head} {indented(self.error.what)}", file=file, err=file is None, color=color)
+        click.echo(f"{head} {indented(self.error.what)}", file=file, err=is_err, color=color)
         for part in parts:
-            click.echo(f"  {indented(part)}", file=file, err=file is None, color=color)
+            click.echo(f"  {indented(part)}", file=file, err=is_err, color=color)
 
 
 def exit_code_of(error: OncewardError) -> int:

@@ -11,7 +11,7 @@ WORKERS_MAX = 64
 
 @click.command("serve", short_help="Receive deliveries over HTTP and run workflows.")
 @click.argument("target", metavar="MODULE:APP")
-@setting_options("store", "namespace", "host", "port", "concurrency", "drain", "log_level")
+@setting_options("store", "namespace", "host", "port", "concurrency", "drain", "instance", "log_level")
 @click.option(
     "--workers",
     type=click.IntRange(1, WORKERS_MAX),

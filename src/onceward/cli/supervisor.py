@@ -12,7 +12,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from onceward.cli.signals import stop_signals
 from onceward.core.errors import ConfigError
@@ -31,42 +31,52 @@ def supervise(
 ) -> None:
     """Run *count* processes until a signal comes, and return when all have drained.
 
+    Args:
+        target: ``MODULE:APP``.
+        given: settings to hand on as options. An instance's name gets the process's number, since
+            two processes of one name evict each other.
+        count: how many.
+        listener: the socket that they share.
+        drain_ms: how long one may take to drain.
+
     Raises:
         ConfigError: a process says that it can never start.
     """
-    options = [
-        part
-        for name, text in given.items()
-        if text is not None
-        for part in (f"--{name.replace('_', '-')}", text)
-    ]
-    command = [sys.executable, "-m", "onceward", "serve", target, *options]
-    command += ["--insecure", "--listener-fd", str(listener.fileno()), "--parent-fd", _STDIN]
-    asyncio.run(_Workers(command, listener.fileno(), drain_ms / 1000).run(count))
+    command = [sys.executable, "-m", "onceward", "serve", target, "--insecure"]
+    command += ["--listener-fd", str(listener.fileno()), "--parent-fd", _STDIN]
+    commands = [[*command, *_options(given, number)] for number in range(1, count + 1)]
+    asyncio.run(_Workers(commands, listener.fileno(), drain_ms / 1000).run())
+
+
+def _options(given: Mapping[str, str | None], number: int) -> Iterator[str]:
+    for name, text in given.items():
+        if text is not None:
+            yield f"--{name.replace('_', '-')}"
+            yield f"{text}-{number}" if name == "instance" else text
 
 
 class _Workers:
     """The processes.
 
     Args:
-        command: what each runs.
+        commands: one for each.
         descriptor: the socket that each inherits.
         drain_seconds: how long one may take to stop.
     """
 
-    def __init__(self, command: list[str], descriptor: int, drain_seconds: float) -> None:
-        self._command = command
+    def __init__(self, commands: Sequence[Sequence[str]], descriptor: int, drain_seconds: float) -> None:
+        self._commands = commands
         self._descriptor = descriptor
         self._drain_seconds = drain_seconds
         self._stopping = asyncio.Event()
         self._live: set[asyncio.subprocess.Process] = set()
         self._is_hopeless = False
 
-    async def run(self, count: int) -> None:
-        """Start *count* processes and keep them until asked to stop."""
+    async def run(self) -> None:
+        """Start every process and keep it until asked to stop."""
         loop = asyncio.get_running_loop()
         with stop_signals(lambda: loop.call_soon_threadsafe(self._stopping.set)):
-            slots = [loop.create_task(self._keep_one()) for _ in range(count)]
+            slots = [loop.create_task(self._keep_one(command)) for command in self._commands]
             await self._stopping.wait()
             for process in self._live:
                 process.send_signal(signal.SIGTERM)
@@ -81,15 +91,20 @@ class _Workers:
                 todo="Correct what it says.",
             )
 
-    async def _keep_one(self) -> None:
+    async def _keep_one(self, command: Sequence[str]) -> None:
         while not self._stopping.is_set():
-            # A session of its own: Ctrl-C reaches us alone, and we tell each process once.
-            process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.PIPE,
-                pass_fds=[self._descriptor],
-                start_new_session=True,
-            )
+            try:
+                # A session of its own: Ctrl-C reaches us alone, and we tell each process once.
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.PIPE,
+                    pass_fds=[self._descriptor],
+                    start_new_session=True,
+                )
+            except OSError as error:
+                _log.error("a process could not be started, trying again: %s", error)
+                await _sleep_unless(self._stopping, RESTART_PAUSE_SECONDS)
+                continue
             self._live.add(process)
             try:
                 if self._stopping.is_set():

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command("worker", short_help="Run workflows only.")
 @click.argument("target", metavar="MODULE:APP")
-@setting_options("store", "namespace", "concurrency", "drain", "log_level")
+@setting_options("store", "namespace", "concurrency", "drain", "instance", "log_level")
 def command(target: str, **settings: str | None) -> None:
     """Run the workflows of an app, without HTTP.
 
@@ -39,4 +39,4 @@ async def _work(app: App) -> None:
         async with app:
             banner.show(app, await banner.facts(app, "worker"))
             await stopped.wait()
-            logging.getLogger("onceward.cli").info("draining for at most %d ms", app.settings.drain_ms)
+            logging.getLogger("onceward.cli").info("draining, a second signal stops at once")

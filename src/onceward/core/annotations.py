@@ -29,6 +29,41 @@ def return_annotation(function: Callable[..., Any]) -> Any:
         ConfigError: the annotation is a text (as all are under ``from __future__ import
             annotations``) that names something the function's module does not have.
     """
+    target = _plain_function(function)
+    if inspect.isclass(target):
+        return target
+    annotation = _resolved(target, "return")
+    if typing.get_origin(annotation) in _AWAITED:
+        return typing.get_args(annotation)[-1]
+    return Any if annotation in _AWAITED else annotation
+
+
+def parameter_annotation(function: Callable[..., Any], name: str) -> Any:
+    """Give the type that a parameter of a function is annotated with, or ``Any`` if it is not.
+
+    Only this annotation is evaluated; others may name what exists for type checkers only.
+
+    Raises:
+        ConfigError: the annotation is a text that names something the function's module does not have.
+    """
+    return _resolved(_plain_function(function), name)
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Give a function's signature without evaluating its annotations.
+
+    Raises:
+        TypeError, ValueError: it has none, as some builtins.
+    """
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+    return inspect.signature(function)
+
+
+def _plain_function(function: Callable[..., Any]) -> Any:
+    """Give the function, or the class, beneath partials, methods, wrappers and ``__call__``."""
     target: Any = function
     for _ in range(_WRAPPERS_MAX):
         if isinstance(target, (functools.partial, functools.partialmethod)):
@@ -39,45 +74,41 @@ def return_annotation(function: Callable[..., Any]) -> Any:
             target = target.__wrapped__
         else:
             break
-    if inspect.isclass(target):
+    if inspect.isclass(target) or inspect.isroutine(target):
         return target
-    if not inspect.isroutine(target):
-        target = inspect.unwrap(type(target).__call__)
-    annotation = _resolved(target)
-    if typing.get_origin(annotation) in _AWAITED:
-        return typing.get_args(annotation)[-1]
-    return Any if annotation in _AWAITED else annotation
+    return inspect.unwrap(type(target).__call__)
 
 
-def _resolved(function: Any) -> Any:
-    written = _written(function)
+def _resolved(function: Any, name: str) -> Any:
+    written = _written(function, name)
     if written is inspect.Signature.empty:
         return Any
     # get_type_hints evaluates everything that an object carries, so it gets one that carries only this.
-    carrier = types.SimpleNamespace(__annotations__={"return": written})
+    carrier = types.SimpleNamespace(__annotations__={name: written})
     try:
         hints = typing.get_type_hints(
             carrier, getattr(function, "__globals__", {}), _names_around(function), include_extras=True
         )
     except Exception as error:
-        name = getattr(function, "__qualname__", repr(function))
+        what = "return annotation" if name == "return" else f"annotation of {name!r},"
+        whose = getattr(function, "__qualname__", repr(function))
         raise ConfigError(
-            f"The return annotation {written!r} of {name} cannot be resolved: {error}.",
-            means="It decides how the saved result comes back.",
+            f"The {what} {written!r} of {whose} cannot be resolved: {error}.",
+            means="It decides how the saved value comes back.",
             todo="Import the name at run time, not only under TYPE_CHECKING, and define it in the module.",
         ) from error
-    return hints["return"]
+    return hints[name]
 
 
-def _written(function: Any) -> Any:
-    """Give the return annotation as it stands in the code, evaluated or not."""
+def _written(function: Any, name: str) -> Any:
+    """Give an annotation as it stands in the code, evaluated or not."""
     try:
         annotations = getattr(function, "__annotations__", None)
     except NameError:  # Python 3.14 evaluates all annotations at this point, those of parameters too
         annotations = _unevaluated(function)
     if not isinstance(annotations, collections.abc.Mapping):
         return inspect.Signature.empty
-    return annotations.get("return", inspect.Signature.empty)
+    return annotations.get(name, inspect.Signature.empty)
 
 
 def _unevaluated(function: Any) -> Any:

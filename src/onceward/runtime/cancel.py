@@ -58,7 +58,7 @@ class Cancel:
         for key, kind, _ in waits:
             record = execution.recall.record(key)
             if record is not None and record.child_run_id is not None:
-                await execution.worker.cancel_child(record.child_run_id)
+                await execution.worker.children.cancel(record.child_run_id)
             execution.save(execution.row(key, kind, StepState.CANCELLED, now, record=record))
         try:
             await execution.durable()
@@ -67,6 +67,8 @@ class Cancel:
         except Exception:  # noqa: BLE001 - whatever it is, the run must not hang on it
             # The record cannot be stored; the code is told all the same, so that the run ends.
             _log.exception("run %s: its cancellation could not be saved", execution.run_id)
-        for _, _, future in waits:
-            if not future.done():
-                future.set_exception(errors.RunCancelled("the run is being cancelled"))
+        told = [future for _, _, future in waits if not future.done()]
+        for future in told:
+            future.set_exception(errors.RunCancelled("the run is being cancelled"))
+        # Where a time-out or a sibling cut every one of them off meanwhile, the next step is told.
+        self.is_delivered = bool(told)

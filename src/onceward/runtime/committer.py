@@ -46,10 +46,31 @@ RETRY_CAP_S = 1.0
 """Pauses while the store is away: doubled from the first to the cap, with jitter."""
 
 
+class _Durable(asyncio.Future[bool]):
+    """What all branches of a run wait for: one of them that is cut off must not cut off the others.
+
+    A waiting task that is cancelled hears of it when the commit is over.
+    """
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - the signature of futures
+        """Refuse."""
+        return False
+
+
 class PendingAdvance:
     """What one run wants committed next; it grows until a batch takes it."""
 
-    __slots__ = ("accepts", "fence", "future", "generation", "is_taken", "move", "run_id", "steps")
+    __slots__ = (
+        "accepts",
+        "fence",
+        "future",
+        "generation",
+        "is_durable",
+        "is_taken",
+        "move",
+        "run_id",
+        "steps",
+    )
 
     def __init__(self, run_id: str, generation: int, fence: int, loop: asyncio.AbstractEventLoop) -> None:
         self.run_id = run_id
@@ -59,7 +80,8 @@ class PendingAdvance:
         self.accepts: list[Accept] = []
         self.move: RunMove | None = None
         self.is_taken = False
-        self.future: asyncio.Future[bool] = loop.create_future()
+        self.is_durable = False
+        self.future = _Durable(loop=loop)
 
     def to_advance(self) -> Advance:
         """Freeze what has gathered."""
@@ -130,7 +152,7 @@ class Committer:
         draw: a number in [0, 1), for the jitter of retries.
         claims: asked when a batch is made: the claims that should ride along.
         claimed: told about runs that became ours, or None when the claims got no answer.
-        evicted: told once when this process may no longer write.
+        evicted: told the process id that may no longer write.
     """
 
     def __init__(
@@ -142,7 +164,7 @@ class Committer:
         draw: Callable[[], float],
         claims: Callable[[], list[Claim]],
         claimed: Callable[[list[Claimed] | None], None],
-        evicted: Callable[[], None],
+        evicted: Callable[[str], None],
     ) -> None:
         self._store = store
         self._writer = writer
@@ -161,7 +183,8 @@ class Committer:
         self._surprises = 0
         self.process_id = ""
         self.epoch = 0
-        self.batches = 0
+        self.batches = 0  # begun
+        self.settled = 0  # of these, the ones of which we know what happened
 
     # --- handing in -------------------------------------------------------------------------
 
@@ -204,6 +227,7 @@ class Committer:
 
     def _submit(self, parts: list[_Part]) -> None:
         """Commit the first part, then the others; a failed batch comes back in halves."""
+        self.batches += 1
         accepts, advances, claims = parts[0]
         batch = Batch(
             self._batch_ids(),
@@ -213,18 +237,23 @@ class Committer:
         )
         self._commit(batch, parts)
 
-    def _commit(self, batch: Batch, parts: list[_Part]) -> None:
-        self.batches += 1
+    def _commit(self, batch: Batch, parts: list[_Part], is_in_doubt: bool = False) -> None:
         store, process_id, epoch = self._store, self.process_id, self.epoch
         self._writer.submit(
-            lambda: _apply(store, process_id, epoch, batch),
-            lambda result, error: self._done(batch, parts, result, error),
+            lambda: _apply(store, process_id, epoch, batch, is_in_doubt),
+            lambda result, error: self._done(process_id, batch, parts, result, error),
         )
 
     def _done(
-        self, batch: Batch, parts: list[_Part], result: BatchResult | None, error: BaseException | None
+        self,
+        process_id: str,
+        batch: Batch,
+        parts: list[_Part],
+        result: BatchResult | None,
+        error: BaseException | None,
     ) -> None:
         accepts, advances, claims = parts[0]
+        self.settled += not isinstance(error, _InDoubt)
         if error is None and result is not None:
             self._failures = self._surprises = 0
             for pending, accepted in zip(accepts, result.accepted, strict=True):
@@ -232,15 +261,13 @@ class Committer:
                     pending.future.set_result(accepted)
             for advance, held in zip(advances, result.held, strict=True):
                 if not advance.future.done():
+                    advance.is_durable = held
                     advance.future.set_result(held)
-            if claims or result.claimed:
-                self._claimed(result.claimed)
+            if claims:
+                # What a registration claimed that has ended since is not ours.
+                self._claimed(result.claimed if process_id == self.process_id else None)
         elif isinstance(error, errors.LeaseLost):
-            self._fail_all(parts, error)
-            if any(claims for _, _, claims in parts):
-                self._claimed(None)
-            self._is_busy = False
-            self._evicted()
+            self._lost(process_id, parts, error)
             return
         elif isinstance(error, errors.StoreUnavailable):
             self._unavailable(batch, parts, error)
@@ -262,36 +289,46 @@ class Committer:
         if len(parts) > 1:
             self._submit(parts[1:])
             return
-        self._is_busy = False
-        if self._accepts or self._advances or self._is_claim_wanted:
-            self._schedule()
+        self._rest()
+
+    def _lost(self, process_id: str, parts: list[_Part], error: errors.LeaseLost) -> None:
+        """Refuse what an evicted process wanted; if it registered anew meanwhile, only that."""
+        for part in parts:
+            self._fail_part(part, error)
+        if any(claims for _, _, claims in parts):
+            self._claimed(None)
+        if process_id == self.process_id:
+            self._fail_all([], error)
+            self._evicted(process_id)
+        self._rest()
 
     def _unavailable(self, batch: Batch, parts: list[_Part], error: errors.StoreUnavailable) -> None:
         """Refuse what a sender can send again; keep what only we know until the store is back."""
         if self._failures == 0:
             _log.warning("the store is away, checkpoints wait for it: %s", error.what)
         self._failures += 1
+        self._refuse(self._accepts, error)
+        self._accepts = []
         for accepts, _, _ in parts:
-            for pending in accepts:
-                if not pending.future.done():
-                    pending.future.set_exception(_again(error))
-            accepts.clear()
-        for pending in self._accepts:
-            if not pending.future.done():
-                pending.future.set_exception(_again(error))
-        self._accepts.clear()
+            self._refuse(accepts, error)
+        pause = min(RETRY_CAP_S, RETRY_FIRST_S * 2 ** min(self._failures, 10)) * (0.5 + self._draw())
+        if isinstance(error, _InDoubt):
+            # The same batch under the same id, or a commit that happened would happen twice.
+            self._loop.call_later(pause, self._commit, batch, parts, True)
+            return
         if any(claims for _, _, claims in parts):
             self._claimed(None)
-        parts = [(accepts, advances, []) for accepts, advances, _ in parts if advances]
-        pause = min(RETRY_CAP_S, RETRY_FIRST_S * 2 ** min(self._failures, 10)) * (0.5 + self._draw())
+        parts = [([], advances, []) for _, advances, _ in parts if advances]
         if parts:
-            batch.accepts, batch.claims = [], []
-            self._loop.call_later(pause, self._resubmit, parts)
+            self._loop.call_later(pause, self._submit, parts)
         else:
             self._loop.call_later(pause, self._rest)
 
-    def _resubmit(self, parts: list[_Part]) -> None:
-        self._submit(parts)
+    def _refuse(self, accepts: list[_PendingAccept], error: errors.StoreUnavailable) -> None:
+        for pending in accepts:
+            if not pending.future.done():
+                pending.future.set_exception(_again(error))
+                pending.future.exception()  # its sender may have gone
 
     def _rest(self) -> None:
         self._is_busy = False
@@ -305,6 +342,14 @@ class Committer:
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # a run that ended meanwhile does not wait for it
+        # What comes later in a run stands on what came before.
+        run_ids = {pending.run_id for pending in part[1]}
+        later = [pending for pending in self._advances if pending.run_id in run_ids]
+        if later and part[1] is not self._advances:
+            self._advances = [pending for pending in self._advances if pending.run_id not in run_ids]
+            for pending in later:
+                pending.is_taken = True
+            self._fail_part(([], later, []), error)
 
     def _fail_all(self, parts: list[_Part], error: BaseException) -> None:
         for part in (*parts, (self._accepts, self._advances, [])):
@@ -321,6 +366,10 @@ class Committer:
 _Part = tuple[list[_PendingAccept], list[PendingAdvance], list[Claim]]
 
 
+class _InDoubt(errors.StoreUnavailable):
+    """Whether a batch was committed is not known, and the store cannot be asked now."""
+
+
 def _again(error: errors.StoreUnavailable) -> errors.StoreUnavailable:
     return errors.StoreUnavailable(error.what, means=error.means, todo=error.todo)
 
@@ -335,21 +384,37 @@ def _halves(
     return [half for half in halves if any(half)]
 
 
-def _apply(store: Store, process_id: str, epoch: int, batch: Batch) -> BatchResult:
-    """Commit, and find out what happened when the reply is lost (RULINGS 1)."""
+def _apply(store: Store, process_id: str, epoch: int, batch: Batch, is_in_doubt: bool = False) -> BatchResult:
+    """Commit, and find out what happened when the reply is lost (RULINGS 1).
+
+    Args:
+        store: where to.
+        process_id: who writes.
+        epoch: its epoch.
+        batch: what.
+        is_in_doubt: it was tried before, and nobody knows whether it was committed.
+
+    Raises:
+        _InDoubt: that is still so.
+    """
+    surprise: Exception | None = None
     try:
-        return store.apply(process_id, epoch, batch)
+        if not is_in_doubt:
+            return store.apply(process_id, epoch, batch)
     except errors.ReplyLost:
-        if store.resolve(process_id, batch.batch_id):
-            return recovered(store, batch)
-        return store.apply(process_id, epoch, batch)
+        pass
     except errors.OncewardError:
         raise
-    except Exception:
-        # Nobody knows where it came from: perhaps from after the commit.
+    except Exception as error:  # noqa: BLE001 - nobody knows where it came from: perhaps from after the commit
+        surprise = error
+    try:
         if store.resolve(process_id, batch.batch_id):
             return recovered(store, batch)
-        raise
+        if surprise is None:
+            return store.apply(process_id, epoch, batch)
+    except (errors.ReplyLost, errors.StoreUnavailable) as error:
+        raise _InDoubt(error.what, means="It may have been stored.", todo=error.todo) from error
+    raise surprise
 
 
 def recovered(store: Store, batch: Batch) -> BatchResult:

@@ -50,7 +50,7 @@ async def finish(execution: Execution, value: Any, error: BaseException | None) 
         await _fail(execution, deadline_error(execution.run), may_retry=False)
     elif error is None:
         await _complete(execution, value)
-    elif isinstance(error, asyncio.CancelledError) and execution.worker.is_closing:
+    elif isinstance(error, asyncio.CancelledError) and execution.worker.is_cut_down():
         execution.stopping = "lost"
     else:
         await _fail(execution, error)
@@ -154,6 +154,16 @@ async def _hold(execution: Execution, reason: str) -> None:
     await _end(execution, move_of(execution, RunState.HELD, reason=reason, problem_at=now))
 
 
+def unstorable_text(error: errors.OncewardError) -> str:
+    """Give why a run is held whose commit the store refuses for what is in it."""
+    return f"not storable: {error.what}"
+
+
+async def hold_unstorable(execution: Execution, error: errors.OncewardError) -> None:
+    """Hold a run whose end the store refused; what it wanted to save with it is dropped."""
+    await _hold(execution, unstorable_text(error))
+
+
 async def _leave_until_due(execution: Execution) -> None:
     """Leave memory: the row alone waits from here on."""
     run, parking, is_cancelling = execution.run, execution.parking, execution.cancel.is_on
@@ -166,7 +176,10 @@ async def _leave_until_due(execution: Execution) -> None:
         state, reason = RunState.CANCELLING, None
     elif execution.called:
         state, reason = RunState.WAITING, "waits for " + ", ".join(sorted(execution.called)[:10])
-    elif parking.is_backing_off:
+    elif not wakes:
+        await _end(execution, move_of(execution, RunState.QUEUED, due_at=now))
+        return
+    elif parking.backing_off:
         state, reason = RunState.BACKOFF, None
     else:
         state, reason = RunState.SLEEPING, None

@@ -12,6 +12,8 @@ branch is parked, and while it unwinds nothing starts (26).
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,16 +27,22 @@ from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
 from onceward.runtime import ending, starts, waits
+from onceward.runtime.branches import Branches
 from onceward.runtime.cancel import Cancel
 from onceward.runtime.committer import PendingAdvance
 from onceward.runtime.functions import facts_of
 from onceward.runtime.parking import Parking
 from onceward.runtime.recall import Recall
-from onceward.runtime.records import failure_of
+from onceward.runtime.records import error_text, failure_of
 from onceward.runtime.tries import run_step
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
+
+_log = logging.getLogger("onceward.run")
+
+CUT_SLACK, CUT_PATIENCE_MS = 2, 2_000
+"""How long code may take to cut a step off again: twice the time of the first time, and a bit."""
 
 
 class Execution:
@@ -72,7 +80,9 @@ class Execution:
         self.calls = 0  # verbs in progress, parked ones included
         self.steps_in_flight: dict[StepKey, Millis] = {}
         self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
-        self.recall = Recall(history, self.loop, self._quiet)
+        self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
+        self.branches = Branches(self.loop)
+        self.recall = Recall(history, self.branches, self.loop, self._quiet)
         self.parking = Parking(self)
         self.cancel = Cancel(
             self,
@@ -81,14 +91,16 @@ class Execution:
         )
         self._seq = max((row.seq for row in history), default=0)
         self._pending: PendingAdvance | None = None
+        self._open: dict[StepKey, StepRow] = {}  # records saved in this go that have no outcome yet
         self._deadline: asyncio.TimerHandle | None = None
+        self._verbs: set[asyncio.Task[Any]] = set()  # tasks of verbs that threads wait for
         self._is_begun = False
 
     # --- life ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Start the code in a task of its own."""
-        self.root = self.recall.root = self.loop.create_task(self._main())
+        self.root = self.branches.root = self.loop.create_task(self._main())
         if self.run.deadline_at is not None and not self.cancel.is_on:
             left = max(0, self.run.deadline_at - self.worker.now_ms())
             self._deadline = self.loop.call_later(left / 1000, self.stop, "deadline")
@@ -109,15 +121,31 @@ class Execution:
             error = caught
         if self._deadline is not None:
             self._deadline.cancel()
+        if self.root is not None and self.root.cancelling():
+            # A cancellation that the code asked for and did not wait for must not hit the commit.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
         try:
-            await ending.finish(self, value, error)
+            await self._finish(value, error)
+        finally:
+            self._abandon()
+            self.worker.unloaded(self)
+
+    async def _finish(self, value: Any, error: BaseException | None) -> None:
+        try:
+            try:
+                await ending.finish(self, value, error)
+            except errors.LeaseLost:
+                raise
+            except errors.OncewardError as refused:
+                await ending.hold_unstorable(self, refused)
         except errors.LeaseLost:
             self.stopping = "lost"
         except asyncio.CancelledError:
             self.stopping = "lost"  # the loop is being closed under us; the lease decides
-        finally:
-            self._abandon()
-            self.worker.unloaded(self)
+        except errors.OncewardError:
+            self.stopping = "lost"
+            _log.exception("run %s of %s: its end cannot be stored", self.run_id, self.run.workflow)
 
     async def _call_workflow(self) -> Any:
         args, kwargs = self.workflow.unpack(self.event)
@@ -134,8 +162,10 @@ class Execution:
             self.stopping = why
             # A task that is cancelled before its first step never enters its code, so nobody would
             # hear that the run left memory; `_main` looks at `stopping` by itself.
-            if self.root is not None and self._is_begun:
+            if self.root is not None and self._is_begun and self.root is not _current_task():
                 self.root.cancel()
+            for task in self._verbs - {_current_task()}:
+                task.cancel()
             self.parking.cut()
 
     def drain(self) -> None:
@@ -157,10 +187,11 @@ class Execution:
         if self._deadline is not None:
             self._deadline.cancel()
         self.recall.close()
+        self.branches.close()
         if self.stopping is None:
             self.stopping = "ended"
         self.parking.close()
-        for task in self.recall.callers():
+        for task in (*self.branches.tasks(), *self._verbs):
             if task is not self.root and not task.done():
                 task.cancel()
 
@@ -178,6 +209,10 @@ class Execution:
         """Hand a record over to be committed; nobody waits for it yet."""
         pending = self.operation()
         pending.steps[row.key] = row
+        if row.state is StepState.OPEN:
+            self._open[row.key] = row
+        else:
+            self._open.pop(row.key, None)
         if accepts:
             pending.accepts.extend(accepts)
         if self.run.crashes and row.state is not StepState.OPEN:
@@ -187,11 +222,20 @@ class Execution:
     async def durable(self) -> None:
         """Return when everything that the run saved is durable and the lease stands."""
         pending = self._pending
-        is_held = pending is None or (pending.future.done() and pending.future.result())
-        if pending is not None and not is_held and not await pending.future:
-            self.stop("lost")
+        if pending is not None and not pending.is_durable:
+            await self._commit(pending)
         await self.worker.may_start_steps()
         self.check_usable()
+
+    async def _commit(self, pending: PendingAdvance) -> None:
+        try:
+            if not await pending.future:
+                self.stop("lost")
+        except errors.OncewardError as error:
+            if not isinstance(error, errors.LeaseLost):
+                self.hold_reason = ending.unstorable_text(error)
+                self.stop("hold")
+            raise errors.Suspended("the run leaves memory; let this exception pass") from error
 
     def may_begin(self) -> bool:
         """Say, in any thread, whether a body may begin right now."""
@@ -243,25 +287,27 @@ class Execution:
     async def saved(self, key: StepKey, kind: str) -> StepRow | None:
         """Give the record of a step; with an outcome, it has been handed out in saved order."""
         record = self.recall.record(key)
-        if record is None:
-            if self.cancel.is_due:
-                await self.cancel.raise_here(key, kind)
-            return None
-        if record.kind != kind:
+        if record is not None and record.kind != kind:
             self.mismatch(key, f"it was saved as {record.kind!r} and the code now asks for {kind!r}")
-        if record.state is StepState.OPEN:
+        if record is None or record.state is StepState.OPEN:
             if self.cancel.is_due:
                 await self.cancel.raise_here(key, kind)
+            await self.recall.caught_up()
+            self.check_usable()
             return record
         await self.recall.hand_out(record)
         self.check_usable()
         if record.state is StepState.CUT:
-            # The code itself cut this step off and will do so again, by a timer or a race of its
-            # own: so the run stays in memory until then.
-            await self.parking.stay()
+            await self._cut_again(record)
         if record.state is StepState.CANCELLED:
             raise errors.RunCancelled("the run is being cancelled")
         return record
+
+    async def _cut_again(self, record: StepRow) -> NoReturn:
+        """Wait for the code to cut the step off, as it did before; it stays in memory until then."""
+        took_ms = (record.ended_at or record.started_at) - record.started_at
+        await asyncio.sleep((CUT_SLACK * took_ms + CUT_PATIENCE_MS) / 1000)
+        self.mismatch(record.key, "the code cut it off while it ran and now does not")
 
     def mismatch(self, key: StepKey, what: str) -> NoReturn:
         """Hold the run: its code does not fit what is saved of a step (RULINGS 24)."""
@@ -292,9 +338,19 @@ class Execution:
                 means="A step is saved whole; one inside another could be lost or run twice.",
                 todo="Call it from the workflow, or call the plain function.",
             )
-        key = self.recall.key(name, item, caller)
+        key = self.branches.key(name, item, caller)
+        self.recall.asked(key)
         self.calls += 1
+        if self.is_sync and (task := _current_task()) is not None:
+            self._verbs.add(task)
         return key
+
+    def _leave(self) -> None:
+        """End a verb."""
+        self.calls -= 1
+        self.branches.left()
+        if self.is_sync and (task := _current_task()) is not None:
+            self._verbs.discard(task)
 
     async def step(
         self,
@@ -310,12 +366,27 @@ class Execution:
         key = self._enter(name, item, caller)
         try:
             record = await self.saved(key, "run") if self.recall.is_needed(self.cancel.is_on) else None
-            facts = facts_of(function)
+            try:
+                facts = facts_of(function)
+            except errors.ConfigError as error:
+                self._refuse_function(key, record, error)
             if record is not None and record.state is not StepState.OPEN:
                 return self.answer(record, facts.result)
             return await run_step(self, key, function, facts, args, kwargs, options, record)
         finally:
-            self.calls -= 1
+            self._leave()
+
+    def _refuse_function(self, key: StepKey, record: StepRow | None, error: errors.ConfigError) -> NoReturn:
+        """Fail a step whose function cannot be one: its result has no stored form."""
+        if record is not None and record.state is StepState.FAILED:
+            raise failure_of(record)
+        if record is not None and record.state is not StepState.OPEN:
+            self.mismatch(key, error.what)
+        now = self.worker.now_ms()
+        text = error_text(error, is_final=True)
+        row = self.row(key, "run", StepState.FAILED, now, record=record, error=text)
+        self.save(row)
+        raise failure_of(row) from None
 
     async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
         """Return when the deadline that was fixed at the first time has passed."""
@@ -323,7 +394,7 @@ class Execution:
         try:
             await waits.sleep(self, key, delay_ms)
         finally:
-            self.calls -= 1
+            self._leave()
 
     async def value(self, kind: str, name: str, item: str, caller: object) -> Any:
         """Draw once, save, and give the same for ever."""
@@ -331,7 +402,7 @@ class Execution:
         try:
             return await waits.value(self, key, kind)
         finally:
-            self.calls -= 1
+            self._leave()
 
     async def emit(
         self, name: str, item: str, type_: str, payload: Any, subject: str | None, caller: object
@@ -341,13 +412,19 @@ class Execution:
         try:
             return await starts.emit(self, key, type_, payload, subject)
         finally:
-            self.calls -= 1
+            self._leave()
 
     def emit_inside(
-        self, frame: Frame, type_: str, payload: Any, event_id: str | None, subject: str | None
-    ) -> tuple[str, str]:
+        self,
+        frame: Frame,
+        type_: str,
+        payload: Any,
+        event_id: str | None,
+        subject: str | None,
+        occurred_at: Millis | None,
+    ) -> Accept:
         """Emit inside a step's body: stored if and only if the step's outcome is."""
-        return starts.emit_inside(self, frame, type_, payload, event_id, subject)
+        return starts.emit_inside(self, frame, type_, payload, event_id, subject, occurred_at)
 
     async def start(
         self,
@@ -364,7 +441,7 @@ class Execution:
         try:
             return await starts.start(self, key, workflow, args, kwargs, is_called=is_called)
         finally:
-            self.calls -= 1
+            self._leave()
 
     def start_inside(
         self,
@@ -373,7 +450,7 @@ class Execution:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         event_id: str | None,
-    ) -> str:
+    ) -> Accept:
         """Start a run inside a step's body: it exists if and only if the step's outcome does."""
         return starts.start_inside(self, frame, workflow, args, kwargs, event_id)
 
@@ -383,6 +460,17 @@ class Execution:
         if future is not None and not future.done():
             future.set_result(child)
 
+    def child_seen(self, child_run_id: str) -> None:
+        """Hear that a called run was looked at: it has ended, or its end will be heard of."""
+        self.unseen.discard(child_run_id)
+        if not self.unseen:
+            self.recall.look_when_quiet()
+
     def open_children(self) -> list[str]:
         """Give the called runs whose ends are awaited."""
         return [run_id for run_id, future in self.called.items() if not future.done()]
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    """Give the task that runs now; None in a callback of the loop."""
+    return asyncio.current_task()

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import typing
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
-from onceward.authoring.options import AUTO, IdempotencyKey
+from onceward.authoring.keys import KeyPlace, key_place
 from onceward.core import codec
 from onceward.core.annotations import return_annotation
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionFacts:
-    """How to call a step's function and keep its result."""
+    """How to call a step's function and keep its result.
+
+    Attributes:
+        is_async: a call gives a coroutine.
+        result: how its result is stored.
+        key_place: what takes the step's idempotency key, if anything does.
+    """
 
     is_async: bool
     result: codec.Codec
-    key_parameter: str | None
-    key_position: int
+    key_place: KeyPlace | None
 
 
-_facts: weakref.WeakKeyDictionary[Callable[..., Any], FunctionFacts] = weakref.WeakKeyDictionary()
+_facts: weakref.WeakKeyDictionary[Any, FunctionFacts] = weakref.WeakKeyDictionary()
 
 
 def facts_of(function: Callable[..., Any]) -> FunctionFacts:
@@ -34,8 +39,7 @@ def facts_of(function: Callable[..., Any]) -> FunctionFacts:
     Raises:
         ConfigError: its return annotation cannot be stored.
     """
-    # A bound method is a new object at each access; its function is not.
-    anchor = getattr(function, "__func__", function)
+    anchor = _anchor(function)
     try:
         return _facts[anchor]
     except (KeyError, TypeError):
@@ -45,24 +49,24 @@ def facts_of(function: Callable[..., Any]) -> FunctionFacts:
     return found
 
 
+def _anchor(function: Any) -> Any:
+    """Give what the facts are remembered by.
+
+    A bound method is a new object at each access, and a lambda at each run of the code around
+    it; the function of the one and the code of the other stay.
+    """
+    anchor = getattr(function, "__func__", function)
+    if type(anchor) is FunctionType:
+        says_nothing = not anchor.__annotations__ and anchor.__defaults__ is None
+        if says_nothing and anchor.__kwdefaults__ is None and not anchor.__dict__:
+            return anchor.__code__
+    return anchor
+
+
 def _look(function: Callable[..., Any]) -> FunctionFacts:
-    key_parameter, key_position = None, 0
-    try:
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # a builtin without a signature
-        parameters = {}  # type: ignore[assignment]
-    if any(parameter.default is AUTO for parameter in parameters.values()) or "IdempotencyKey" in repr(
-        getattr(function, "__annotations__", "")
-    ):
-        hints = typing.get_type_hints(function)
-        for position, name in enumerate(parameters):
-            if hints.get(name) is IdempotencyKey:
-                key_parameter, key_position = name, position
-                break
     return FunctionFacts(
         is_async=inspect.iscoroutinefunction(function)
         or inspect.iscoroutinefunction(getattr(function, "__call__", None)),  # noqa: B004 - of the class
         result=codec.codec_for(return_annotation(function)),
-        key_parameter=key_parameter,
-        key_position=key_position,
+        key_place=key_place(function),
     )

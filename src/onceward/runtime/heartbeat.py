@@ -37,7 +37,8 @@ class Heartbeat:
     def stop(self) -> None:
         """Stop renewing and wait for the thread."""
         self._stop.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def _beat_forever(self) -> None:
         worker = self._worker
@@ -46,22 +47,27 @@ class Heartbeat:
         blocked_s = 0.0
         while not self._stop.wait(pause_s):
             blocked_s = self._watch_loop(blocked_s, pause_s)
-            try:
-                self._beat()
-            except errors.LeaseLost:
-                self._on_loop(worker.evicted)
-            except errors.OncewardError as error:
-                _log.warning("the lease could not be renewed, trying again: %s", error)
-            except Exception:  # noqa: BLE001 - whatever it is, the next renewal must be tried
-                _log.exception("the lease could not be renewed, trying again")
+            self.beat()
 
-    def _beat(self) -> None:
+    def beat(self) -> None:
+        """Renew the lease once; whatever happens, the next beat tries again."""
+        process_id = self._worker.committer.process_id
+        try:
+            self._renew(process_id)
+        except errors.LeaseLost:
+            self._on_loop(self._worker.evicted, process_id)
+        except errors.OncewardError as error:
+            _log.warning("the lease could not be renewed, trying again: %s", error)
+        except Exception:  # noqa: BLE001 - whatever it is, the next renewal must be tried
+            _log.exception("the lease could not be renewed, trying again")
+
+    def _renew(self, process_id: str) -> None:
         worker = self._worker
         if failpoints.is_armed():
             failpoints.hit("heartbeat.before_renew")
         worker.refresh_clock()
         lease_until = worker.now_ms() + worker.settings.lease_ms
-        worker.store.heartbeat(worker.committer.process_id, worker.committer.epoch, lease_until)
+        worker.store.heartbeat(process_id, worker.committer.epoch, lease_until)
         self._on_loop(worker.renewed, lease_until)
 
     def _watch_loop(self, blocked_s: float, pause_s: float) -> float:

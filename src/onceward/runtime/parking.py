@@ -23,15 +23,14 @@ TIMER_S_MAX = 86_400
 class Parking:
     """The parked branches of one run."""
 
-    __slots__ = ("_backing_off", "_execution", "_futures", "_linger", "_staying", "wakes")
+    __slots__ = ("_execution", "_futures", "_linger", "backing_off", "wakes")
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._futures: dict[asyncio.Future[Any], Millis | None] = {}
         self._linger: asyncio.TimerHandle | None = None
-        self._staying: set[asyncio.Future[None]] = set()
-        self._backing_off = 0
         self.wakes: list[Millis | None] = []  # when the waits end, as the run leaves
+        self.backing_off = 0  # branches that wait for the next try of a step
 
     async def park(self, wake_at: Millis | None, future: asyncio.Future[Any] | None = None) -> Any:
         """Wait without keeping the run in memory: until *wake_at*, or for *future*."""
@@ -67,27 +66,12 @@ class Parking:
     async def back_off(self, wake_at: Millis) -> None:
         """Wait for the next try of a step."""
         if wake_at > self._execution.worker.now_ms():
-            self._backing_off += 1
+            self.backing_off += 1
             try:
                 await self.park(wake_at)
             finally:
                 # What unwinds the code has to know that it left in a back-off.
-                self._backing_off -= self._execution.stopping is None
-
-    @property
-    def is_backing_off(self) -> bool:
-        """Say whether a step of the run waits for its next try."""
-        return self._backing_off > 0
-
-    async def stay(self) -> None:
-        """Wait in memory, until the code cuts the wait off."""
-        future: asyncio.Future[None] = self._execution.loop.create_future()
-        self._staying.add(future)
-        try:
-            await future
-        finally:
-            self._staying.discard(future)
-            self._execution.check_usable()
+                self.backing_off -= self._execution.stopping is None
 
     # --- leaving -------------------------------------------------------------------------------
 
@@ -97,7 +81,10 @@ class Parking:
         if not self._are_all_parked():
             return
         if execution.worker.is_draining:
-            self._leave()
+            has_times = all(wake is not None for wake in self._futures.values())
+            self._leave() if has_times else execution.stop("release")
+            return
+        if execution.unseen:
             return
         now, linger_ms = execution.worker.now_ms(), execution.worker.settings.linger_ms
         wakes = [wake for wake in self._futures.values() if wake is not None]
@@ -112,7 +99,7 @@ class Parking:
     def _lingered(self) -> None:
         execution = self._execution
         self._linger = None
-        if execution.stopping is None and self._are_all_parked():
+        if execution.stopping is None and self._are_all_parked() and not execution.unseen:
             earliest = min((wake for wake in self._futures.values() if wake is not None), default=None)
             if earliest is None or earliest - execution.worker.now_ms() > execution.worker.settings.linger_ms:
                 self._leave()
@@ -126,7 +113,7 @@ class Parking:
 
     def cut(self) -> None:
         """End every wait: the code unwinds."""
-        for future in (*self._futures, *self._staying):
+        for future in list(self._futures):
             future.cancel()
 
     def close(self) -> None:

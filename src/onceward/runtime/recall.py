@@ -1,40 +1,34 @@
-"""Saved answers of one run: which step is which, and in what order outcomes are handed out.
+"""The outcomes of one run's steps, handed out one by one in the order in which they were saved.
 
-Identity is the step's name, its item and how often that name was used, never its position, so
-that steps may run in parallel and a deploy may insert one. Saved outcomes are handed out in the
-order in which they were saved, the next one when the code is quiet, so that ``asyncio.wait``,
-``as_completed`` and races decide as they did the first time (RULINGS 16, 17).
+The next one is handed out when the code is quiet, a new outcome like one that is recalled. So
+``asyncio.wait``, ``as_completed`` and races see each of them alone, and decide at every recall as
+they did the first time. What is not saved yet begins when all saved outcomes are handed out, since
+it came after them (RULINGS 17). Code that no longer asks for what is next was changed by a deploy:
+after some patience it gets its outcomes as it asks for them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import threading
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Sized
 
 import msgspec
 
-from onceward.core import errors
-from onceward.core.model import StepKey, StepRow
+from onceward.core.model import Millis, StepKey, StepRow
 from onceward.core.states import StepState
+from onceward.runtime.branches import Branches
 
 QUIET_ROUNDS = 8
 """Rounds of the event loop without a verb after which the code counts as quiet. A finished task
 inside a gather inside a task group is heard of by its parent's parent within six."""
 
+THREAD_QUIET_S = 0.005
+"""The same for threads, which need not run between two rounds of the loop."""
 
-class _Use:
-    """Who used a name last, and how often it was used."""
-
-    __slots__ = ("count", "ended_before", "user", "watched")
-
-    def __init__(self, user: object) -> None:
-        self.count = 1
-        self.user = user
-        self.watched: object = None
-        self.ended_before: int | None = None  # the number that a task made after the user's end exceeds
+PATIENCE_MS_MIN, PATIENCE_MS_MAX = 100, 5_000
+"""How long the next saved outcome may stay unasked for: twice the time that the code took to ask
+for it when it was new, within these bounds."""
 
 
 class Recall:
@@ -42,25 +36,36 @@ class Recall:
 
     Args:
         history: the records in saved order.
+        branches: the code's branches.
         loop: the run's event loop.
         quiet: called when the code is quiet and nothing saved is left to hand out.
     """
 
     def __init__(
-        self, history: list[StepRow], loop: asyncio.AbstractEventLoop, quiet: Callable[[], None]
+        self,
+        history: list[StepRow],
+        branches: Branches,
+        loop: asyncio.AbstractEventLoop,
+        quiet: Callable[[], None],
     ) -> None:
         self._records = {row.key: row for row in history}
-        self._left = [
-            row.seq for row in reversed(history) if row.state is not StepState.OPEN
-        ]  # next one last
-        self._handed: set[int] = set()
-        self.root: asyncio.Task[Any] | None = None  # the workflow's own task, which outlives every use
+        # The saved outcomes that were not handed out yet, the next one last.
+        self._left = [row for row in reversed(history) if row.state is not StepState.OPEN]
+        self._gone: set[int] = set()  # of these, the ones whose turn is over
+        self._branches = branches
         self._loop = loop
+        # What the loop runs next. Empty while we are asked means that nothing is under way at all;
+        # uvloop does not show it, so there, and where other runs are busy, rounds are counted.
+        self._ready: Sized | None = getattr(loop, "_ready", None)
         self._on_quiet = quiet
-        self._uses: dict[tuple[str, str], _Use] = {}
-        self._callers: dict[Any, None] = {}
         self._asked: set[StepKey] = set()
         self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._fresh: deque[asyncio.Future[None]] = deque()
+        self._newcomers: list[asyncio.Future[None]] = []
+        self._is_settled = True  # the code was quiet since the last outcome
+        self._patience: asyncio.TimerHandle | None = None
+        self._last_ended_at: Millis | None = None
+        self._has_diverged = False
         self._activity = 0
         self._rounds = 0
         self._is_ticking = False
@@ -74,9 +79,11 @@ class Recall:
         """Give what is saved of a step."""
         return self._records.get(key)
 
-    def callers(self) -> list[asyncio.Task[Any]]:
-        """Give the tasks that called verbs of this run."""
-        return [caller for caller in self._callers if isinstance(caller, asyncio.Task)]
+    def asked(self, key: StepKey) -> None:
+        """Hear that the code asks for a step."""
+        self._activity += 1
+        if self._records:
+            self._asked.add(key)
 
     def unreached_text(self) -> str | None:
         """Give a warning if saved steps were not asked for by the code that completed the run."""
@@ -85,145 +92,144 @@ class Recall:
             return None
         return msgspec.json.encode({"steps_no_longer_reached": missed[:100]}).decode()
 
-    # --- identity ------------------------------------------------------------------------------
-
-    def key(self, name: str, item: str, caller: object) -> StepKey:
-        """Give the key of the step that the code asks for now.
-
-        Raises:
-            StepNameRepeated: another branch uses the name, so that timing would decide who is who.
-        """
-        self._activity += 1
-        user = caller or asyncio.current_task()
-        if user not in self._callers:
-            if len(self._callers) > 1:
-                self._forget_ended()
-            self._callers[user] = None
-        use = self._uses.get((name, item))
-        if use is None:
-            use = self._uses[name, item] = _Use(user)
-        else:
-            if use.user is not user and not _comes_after(use, user):
-                raise _repeated(name, item)
-            use.count += 1
-            use.user, use.ended_before = user, None
-        if isinstance(user, asyncio.Task) and user is not self.root and use.watched is not user:
-            use.watched = user
-            user.add_done_callback(functools.partial(self._user_ended, use))
-        key = StepKey(name, item, use.count)
-        if self._records:
-            self._asked.add(key)
-        return key
-
-    def _user_ended(self, use: _Use, user: asyncio.Task[Any]) -> None:
-        if use.user is user and not self._is_closed:
-            # Tasks are numbered as they are made: one made now is younger than every task that
-            # could have been made before the user ended.
-            probe = self._loop.create_task(_nothing())
-            use.ended_before = _task_number(probe)
-
-    def _forget_ended(self) -> None:
-        for caller in [caller for caller in self._callers if _has_ended(caller)]:
-            del self._callers[caller]
-
     # --- saved order -----------------------------------------------------------------------------
 
     async def hand_out(self, record: StepRow) -> None:
         """Return when it is this outcome's turn."""
-        if self._take_if_next(record.seq):
+        if self._take_if_next(record):
             return
         future = self._waiting[record.seq] = self._loop.create_future()
         self.look_when_quiet()
         try:
             await future
         finally:
+            # Handed out, or cut off by the code, as it was when it was saved.
             self._waiting.pop(record.seq, None)
+            self._gone.add(record.seq)
 
-    def _take_if_next(self, seq: int) -> bool:
+    def _take_if_next(self, record: StepRow) -> bool:
         """Hand out at once where only one branch exists and the outcome is the next."""
-        if len(self._callers) > 1:
-            self._forget_ended()
-        if len(self._callers) > 1 or self._waiting:
+        if not self._branches.is_single() or self._waiting or self._newcomers or not self._is_settled:
             return False
-        self._drop_handed()
-        if not self._left or self._left[-1] != seq:
+        if self._next() is not record:
             return False
         self._left.pop()
+        self._last_ended_at = record.ended_at
         return True
 
-    def _drop_handed(self) -> None:
-        while self._left and self._left[-1] in self._handed:
-            self._handed.discard(self._left.pop())
+    def _next(self) -> StepRow | None:
+        while self._left and self._left[-1].seq in self._gone:
+            self._gone.discard(self._left.pop().seq)
+        return self._left[-1] if self._left else None
+
+    def has_queue(self) -> bool:
+        """Say whether a new outcome must take its turn: other branches may be about to react."""
+        if self._branches.has_threads:
+            return False
+        return not (self._is_settled and self._branches.is_single())
+
+    async def take_turn(self) -> None:
+        """Return when it is the turn of an outcome that was just saved, and saved last."""
+        if self._is_settled and not self._waiting and not self._fresh:
+            self._is_settled = False
+            self.look_when_quiet()
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._fresh.append(future)
+        self.look_when_quiet()
+        await future
+
+    async def caught_up(self) -> None:
+        """Return when everything saved was handed out, so that something new may begin."""
+        if self._has_diverged or self._next() is None:
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._newcomers.append(future)
+        self.look_when_quiet()
+        await future
 
     def look_when_quiet(self) -> None:
         """Hand the next outcome out, or report quiet, once the code has nothing more to do now."""
         self._activity += 1
         if not self._is_ticking and not self._is_closed:
             self._is_ticking = True
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        if self._branches.has_threads:
+            self._rounds = 0
+            self._loop.call_later(THREAD_QUIET_S, self._tick, self._activity)
+        else:
             self._rounds = QUIET_ROUNDS
             self._loop.call_soon(self._tick, self._activity)
 
     def _tick(self, seen: int) -> None:
         if self._is_closed:
             self._is_ticking = False
-            return
-        if seen != self._activity:
-            self._rounds = QUIET_ROUNDS
-        elif self._rounds > 0:
+        elif seen != self._activity:
+            self._begin_round()
+        elif self._rounds > 0 and (self._ready is None or self._ready):
             self._rounds -= 1
+            self._loop.call_soon(self._tick, seen)
         else:
-            waiting = [seq for seq, future in self._waiting.items() if not future.done()]
-            if not waiting:
-                self._is_ticking = False
-                self._on_quiet()
-                return
-            seq = min(waiting)
-            self._waiting[seq].set_result(None)
-            self._handed.add(seq)
-            self._drop_handed()
-            self._activity += 1
-            self._rounds = QUIET_ROUNDS
-        self._loop.call_soon(self._tick, self._activity)
+            self._is_ticking = self._hand_out_next()
+            if self._is_ticking:
+                self._activity += 1
+                self._begin_round()
+
+    def _hand_out_next(self) -> bool:
+        """Let one branch go on, or all newcomers; False when there was nothing to do now."""
+        following = self._next()
+        if following is not None and following.seq not in self._waiting and not self._has_diverged:
+            if self._patience is None:
+                self._patience = self._loop.call_later(
+                    self._patience_ms(following) / 1000, self._lose_patience, following
+                )
+            return False
+        self._stop_patience()
+        seq = min(self._waiting, default=None) if self._has_diverged or following is None else following.seq
+        if seq is not None:
+            future = self._waiting.pop(seq)
+            if not future.done():
+                future.set_result(None)
+            self._last_ended_at = None if following is None else following.ended_at
+            self._is_settled = False
+            return True
+        while self._fresh:
+            future = self._fresh.popleft()
+            if not future.done():
+                future.set_result(None)
+                self._is_settled = False
+                return True
+        self._is_settled = True
+        if self._newcomers:
+            newcomers, self._newcomers = self._newcomers, []
+            for future in newcomers:
+                if not future.done():
+                    future.set_result(None)
+            return True
+        self._on_quiet()
+        return False
+
+    def _patience_ms(self, following: StepRow) -> Millis:
+        gap = 0 if self._last_ended_at is None else following.started_at - self._last_ended_at
+        return max(PATIENCE_MS_MIN, min(2 * gap, PATIENCE_MS_MAX))
+
+    def _lose_patience(self, following: StepRow) -> None:
+        """Take the code for changed, since it does not ask for what comes next."""
+        self._patience = None
+        if self._next() is following and following.seq not in self._waiting:
+            self._has_diverged = True
+        self.look_when_quiet()
+
+    def _stop_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def close(self) -> None:
         """Stop handing out; the run is gone from memory."""
         self._is_closed = True
-        for future in self._waiting.values():
+        self._stop_patience()
+        for future in (*self._waiting.values(), *self._fresh, *self._newcomers):
             future.cancel()
-
-
-def _repeated(name: str, item: str) -> errors.StepNameRepeated:
-    shown = f"{name!r} with item {item!r}" if item else repr(name)
-    return errors.StepNameRepeated(
-        f"The step name {shown} is used in two parallel branches.",
-        means="After a crash the branches may come in another order and would swap their saved results.",
-        todo="Give each branch its own name, or pass item= with what tells them apart, e.g. item=order.id.",
-    )
-
-
-def _comes_after(use: _Use, user: object) -> bool:
-    """Say whether *user* was made after the name's last user had ended."""
-    if not _has_ended(use.user):
-        return False
-    number = _task_number(user)
-    if use.ended_before is None or number is None:
-        return True
-    return number > use.ended_before
-
-
-def _has_ended(user: object) -> bool:
-    if isinstance(user, asyncio.Task):
-        return user.done()
-    return isinstance(user, threading.Thread) and not user.is_alive()
-
-
-def _task_number(task: object) -> int | None:
-    """Give the number that asyncio gave a task when it was made; None if it was named by hand."""
-    if not isinstance(task, asyncio.Task):
-        return None
-    _, _, number = task.get_name().partition("Task-")
-    return int(number) if number.isdigit() else None
-
-
-async def _nothing() -> None:
-    return None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceward.authoring.current import Frame
 from onceward.authoring.workflow import Workflow
-from onceward.core import ids
-from onceward.core.model import EventRow, NewRun, RunRow, StepKey, StepRow
+from onceward.core import errors, ids
+from onceward.core.model import EventRow, Millis, NewRun, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
 from onceward.runtime.records import json_text
@@ -32,18 +32,39 @@ async def emit(
         accept = execution.worker.emit_accept(execution, source, event_id, type_, payload, subject)
         now = execution.worker.now_ms()
         execution.save(execution.row(key, "emit", StepState.DONE, now, output=json_text(event_id)), [accept])
+        if execution.recall.has_queue():
+            await execution.recall.take_turn()
     return source, event_id
+
+
+def _check_open(frame: Frame, verb: str) -> None:
+    if frame.is_over:
+        raise errors.CallOutsideStep(
+            f"app.{verb} was called after the body of step {str(frame.key)!r} had ended.",
+            means="What a body leaves running is not part of its step, so this would be lost.",
+            todo=f"Await it inside the body, or use `await ctx.step.{verb}(name, …)` in the workflow.",
+        )
 
 
 def emit_inside(
-    execution: Execution, frame: Frame, type_: str, payload: Any, event_id: str | None, subject: str | None
-) -> tuple[str, str]:
+    execution: Execution,
+    frame: Frame,
+    type_: str,
+    payload: Any,
+    event_id: str | None,
+    subject: str | None,
+    occurred_at: Millis | None,
+) -> Accept:
     """Emit inside a step's body: stored if and only if the step's outcome is."""
+    _check_open(frame, "emit")
     source = f"emit/{type_}" if event_id is not None else f"run/{execution.run_id}"
     if event_id is None:
         event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1)
-    frame.accepts.append(execution.worker.emit_accept(execution, source, event_id, type_, payload, subject))
-    return source, event_id
+    accept = execution.worker.emit_accept(
+        execution, source, event_id, type_, payload, subject, occurred_at=occurred_at
+    )
+    frame.accepts.append(accept)
+    return accept
 
 
 def start_inside(
@@ -53,14 +74,15 @@ def start_inside(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     event_id: str | None,
-) -> str:
+) -> Accept:
     """Start a run inside a step's body: it exists if and only if the step's outcome does."""
+    _check_open(frame, "start")
     source = f"start/{workflow.name}" if event_id is not None else f"run/{execution.run_id}"
     if event_id is None:
-        event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1)
+        event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1, ids.START)
     accept = _child_accept(execution, workflow, args, kwargs, source, event_id, is_called=False)
     frame.accepts.append(accept)
-    return accept.runs[0].run_id
+    return accept
 
 
 def _child_accept(
@@ -87,7 +109,14 @@ def _child_accept(
         is_called=is_called,
         depth=execution.run.depth + 1,
     )
-    event = EventRow(source=source, id=event_id, type=workflow.name, payload=payload, received_at=now)
+    event = EventRow(
+        source=source,
+        id=event_id,
+        type=workflow.name,
+        payload=payload,
+        received_at=now,
+        content_hash=ids.content_hash(payload) if source.startswith("start/") else None,
+    )
     return Accept(event, [run], by_run=execution.run_id, by_fence=execution.run.fence)
 
 
@@ -103,9 +132,10 @@ async def start(
     """Start a child once; give its id, or wait for its outcome and save that."""
     kind = "call" if is_called else "start"
     record = await execution.saved(key, kind)
+    is_new = record is None
     if record is None:
         await execution.durable()
-        event_id = ids.composed(execution.generation, *key)
+        event_id = ids.composed(execution.generation, *key, ids.START)
         accept = _child_accept(
             execution, workflow, args, kwargs, f"run/{execution.run_id}", event_id, is_called=is_called
         )
@@ -113,29 +143,35 @@ async def start(
         state = StepState.OPEN if is_called else StepState.DONE
         record = execution.row(key, kind, state, execution.worker.now_ms(), child_run_id=child_run_id)
         execution.save(record, [accept])
-        execution.worker.child_made(execution)
+        execution.worker.children.made(execution)
+        if not is_called and execution.recall.has_queue():
+            await execution.recall.take_turn()
     if record.child_run_id is None:
         execution.mismatch(key, "its record names no run")
     if not is_called:
         return record.child_run_id
     if record.state is StepState.OPEN:
-        record = await _called(execution, key, record)
+        record = await _called(execution, key, record, is_new=is_new)
     return execution.answer(record, workflow.result_codec)
 
 
-async def _called(execution: Execution, key: StepKey, record: StepRow) -> StepRow:
+async def _called(execution: Execution, key: StepKey, record: StepRow, *, is_new: bool) -> StepRow:
     """Wait for a called run's end and save its outcome before the code sees it (I11)."""
     child_run_id: str = record.child_run_id  # type: ignore[assignment]
     future: asyncio.Future[RunRow] = execution.loop.create_future()
     execution.called[child_run_id] = future
+    if not is_new:
+        # It may have ended before this go began, and then nobody will say so.
+        execution.unseen.add(child_run_id)
     await execution.durable()
     if record.tries == 0:
         # A retry reopened the call: it retries the child, once, and this record says that it did.
-        await execution.worker.retry_child(child_run_id)
+        await execution.worker.children.retry(child_run_id)
         execution.check_usable()
         record = execution.row(key, "call", StepState.OPEN, record.started_at, record=record)
         execution.save(record)
-    execution.worker.watch_child(execution, child_run_id)
+    if not is_new:
+        execution.worker.children.watch(execution)
     try:
         child: RunRow = await execution.parking.park(None, future)
     except asyncio.CancelledError as error:
@@ -153,6 +189,9 @@ async def _called(execution: Execution, key: StepKey, record: StepRow) -> StepRo
             {"type": "RunWasCancelled", "message": f"the called run {child_run_id} was cancelled"}
         )
         row = execution.row(key, "call", StepState.FAILED, now, record=record, error=text)
+    # Not durable yet when the code sees it, like any outcome (RULINGS 5): the order in which
+    # outcomes are saved must be the order in which the code sees them.
     execution.save(row)
-    await execution.durable()
+    if execution.recall.has_queue():
+        await execution.recall.take_turn()
     return row

@@ -92,9 +92,7 @@ class Threads:
         job = _Job(asyncio.get_running_loop(), function, args, kwargs, may_begin)
         with self._lock:
             self._busy += 1
-            if self._busy > self._alive and self._alive < self._count:
-                self._alive += 1
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            self._fill()
         self._jobs.put(job)
         try:
             return await job.future
@@ -104,7 +102,13 @@ class Threads:
                     job.is_abandoned = True
                     self._busy -= 1
                     self._alive -= job.is_begun
+                    self._fill()  # a job may wait for the thread that is stuck
             raise
+
+    def _fill(self) -> None:
+        if self._busy > self._alive and self._alive < self._count:
+            self._alive += 1
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -147,7 +151,8 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError("the function raised StopIteration"))
+    elif isinstance(error, (StopIteration, GeneratorExit)):
+        # Thrown into a coroutine they would mean that it is over.
+        future.set_exception(RuntimeError(f"the function raised {type(error).__name__}"))
     else:
         future.set_exception(error)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from onceward.authoring.current import Frame, frame_var
-from onceward.authoring.options import IdempotencyKey, StepOptions
+from onceward.authoring.options import StepOptions
 from onceward.core import errors, failpoints, retry
 from onceward.core.model import Millis, StepKey, StepRow
 from onceward.core.states import StepState
@@ -54,7 +54,8 @@ async def run_step(
     """
     worker = execution.worker
     tries = 0 if record is None else record.tries
-    first_at = worker.now_ms() if record is None else record.started_at
+    # A step that an operator's retry opened again has its whole time again.
+    first_at = worker.now_ms() if record is None or tries == 0 else record.started_at
     if record is not None and record.wake_at is not None:
         await execution.parking.back_off(record.wake_at)
     while True:
@@ -63,8 +64,9 @@ async def run_step(
             await execution.parking.park(None)
         tries += 1
         frame = Frame(execution, key, tries)
-        if facts.key_parameter is not None:
-            kwargs = _with_key(facts, args, kwargs, frame)
+        task = asyncio.current_task()
+        if facts.key_place is not None:
+            kwargs = facts.key_place.filled(args, kwargs, frame.idempotency_key)
         begun = worker.now_ms() if tries > 1 or record is not None else first_at
         try:
             if failpoints.is_armed():
@@ -83,18 +85,30 @@ async def run_step(
             if execution.is_from_outside(error):
                 execution.save(execution.row(key, "run", StepState.CUT, first_at, tries=tries))
                 raise
-            failure: BaseException = errors.StepTimedOut("The body raised CancelledError itself.")
-        except (errors.RunCancelled, GeneratorExit):
-            raise
+            failure: BaseException = error
+        except GeneratorExit as error:
+            if not _is_raised_here(task):
+                raise  # the coroutine is being thrown away together with its event loop
+            failure = error
         except BaseException as error:  # noqa: BLE001 - a body may raise anything; it is the step's failure
             failure = error
         else:
             execution.save(
                 execution.row(key, "run", StepState.DONE, begun, tries=tries, output=text), frame.accepts
             )
+            if execution.recall.has_queue():
+                await execution.recall.take_turn()
             return value
         execution.check_usable()
         await _failed_try(execution, key, failure, tries, first_at, options)
+
+
+def _is_raised_here(task: asyncio.Task[Any] | None) -> bool:
+    """Say whether an exception came up in *task* while it ran, not because it was thrown away."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:  # no event loop runs any more
+        return False
 
 
 async def _body(
@@ -125,6 +139,7 @@ async def _body(
                 ) from error
             raise
     finally:
+        frame.is_over = True
         frame_var.reset(token)
         del execution.steps_in_flight[frame.key]
         if worker.is_draining and not execution.steps_in_flight:
@@ -152,16 +167,6 @@ async def _call(
     return await value if hasattr(value, "__await__") else value
 
 
-def _with_key(
-    facts: FunctionFacts, args: tuple[Any, ...], kwargs: dict[str, Any], frame: Frame
-) -> dict[str, Any]:
-    """Give the step its idempotency key, unless the caller passed one of his own."""
-    name: Any = facts.key_parameter
-    if len(args) > facts.key_position or kwargs.get(name):
-        return kwargs
-    return {**kwargs, name: IdempotencyKey(frame.idempotency_key)}
-
-
 async def _failed_try(
     execution: Execution,
     key: StepKey,
@@ -180,11 +185,15 @@ async def _failed_try(
         draw=worker.ids.draw(),
         now_ms=now,
     )
-    text = error_text(failure)
     if decision.delay_ms is None:
+        text = error_text(failure, is_final=retry.is_final(failure))
         row = execution.row(key, "run", StepState.FAILED, first_at, tries=tries, error=text)
         execution.save(row)
-        raise failure_of(row) from failure
+        if execution.recall.has_queue():
+            await execution.recall.take_turn()
+        _log.debug("run %s: step %r failed", execution.run_id, str(key), exc_info=failure)
+        raise failure_of(row)
+    text = error_text(failure)
     _log.info(
         "run %s of %s: try %d of step %r failed, the next begins in %d ms: %s",
         execution.run_id,

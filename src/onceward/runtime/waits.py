@@ -37,6 +37,8 @@ async def sleep(execution: Execution, key: StepKey, delay_ms: Millis) -> None:
                 )
             raise
     execution.save(execution.row(key, "sleep", StepState.DONE, now, record=record, wake_at=wake_at))
+    if execution.recall.has_queue():
+        await execution.recall.take_turn()
 
 
 async def value(execution: Execution, key: StepKey, kind: str) -> Any:
@@ -47,6 +49,8 @@ async def value(execution: Execution, key: StepKey, kind: str) -> Any:
         drawn = _draw(execution, kind, now)
         record = execution.row(key, kind, StepState.DONE, now, output=json_text(drawn))
         execution.save(record)
+        if execution.recall.has_queue():
+            await execution.recall.take_turn()
     stored = msgspec.json.decode(record.output or "null")
     if kind == "uuid":
         return uuid.UUID(stored)

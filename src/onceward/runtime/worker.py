@@ -17,16 +17,19 @@ from typing import Any
 
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints, json_plain
-from onceward.core.ids import IdSource
+from onceward.core.ids import IdSource, content_hash
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
 from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL, RunState
-from onceward.core.takeover import CRASH_LIMIT, SUSPECT_FROM
+from onceward.core.takeover import SUSPECT_FROM
+from onceward.core.texts import checked_name, checked_subject
+from onceward.runtime.children import Children
 from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
+from onceward.runtime.looking import Looking
 from onceward.runtime.routes import Routes
 from onceward.runtime.threads import Threads
 
@@ -40,6 +43,9 @@ UNWIND_S_MAX = 5
 
 INSIST_S = 0.2
 """A pause before a question that has to be answered is asked again."""
+
+ON_ITS_WAY = "on its way"
+"""Stands for a suspect that a claim asks for."""
 
 CLAIM_MAX = 100
 """Runs claimed by one batch; more would make everyone else's commit wait."""
@@ -87,6 +93,7 @@ class Worker:
         self.is_draining = False
         self.is_closing = False
         self.executions: dict[str, Execution] = {}
+        self.arriving: set[str] = set()  # runs that are ours and whose records are being read
         self.routes = Routes(store, workflows, now_ms)
         self.step_threads = Threads(settings.threads, "onceward-step")
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
@@ -103,24 +110,22 @@ class Worker:
         self.refresh_clock = refresh_clock
         self._reads = reads or _in_thread
         self._heartbeat = Heartbeat(self) if beats else None
-        self._names = tuple(sorted(self.workflows))
+        self.names = tuple(sorted(self.workflows))
         self._ending = 0  # runs in memory whose code is over
         self._reserved = 0  # slots promised to accepts and claims that are on their way
         self._is_claiming = False
-        self._has_backlog = True
-        self._suspect: str | None = None
+        self._has_backlog = self._has_news = True
+        self._suspect: str | None = None  # the one that is here or on its way; only one at a time
         self._want_suspect = True
-        self._next_due: Millis | None = None
-        self._hint = asyncio.Event()
+        self._looking = Looking(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._loading: set[asyncio.Task[None]] = set()
-        self._successors: dict[str, tuple[RunRow, EventRow, list[StepRow]]] = {}
+        self._successors: dict[str, tuple[RunRow, EventRow, list[StepRow], str]] = {}
         self._unloaded = asyncio.Event()
         self.ends = Ends(self)
-        self._watchers: set[Execution] = set()
+        self.children = Children(self)
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
-        self._life = 1  # grows when this process is evicted: what it claimed before is not its own any more
         self.steer_child: Callable[[str, str], Coroutine[Any, Any, None]] = _no_steering
 
     # --- life ------------------------------------------------------------------------------------
@@ -128,30 +133,40 @@ class Worker:
     async def start(self) -> None:
         """Register, take over what the dead left, and begin to claim."""
         await self._join()
-        await self.read(self._take_over)
+        await self.read(self._looking.take_over)
         await self.read(self.routes.refresh)
         if self._heartbeat is not None:
             self._heartbeat.start()
-        self._tasks = [self.loop.create_task(self._look_forever())]
+        self._tasks = [self.loop.create_task(self._looking.forever())]
         self.committer.claim()
+
+    def abort(self) -> None:
+        """Give up a start that failed: end the threads, write nothing."""
+        self.is_draining = self.is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        self.committer.close()
 
     async def _join(self) -> None:
         now = self.now_ms()
-        self.process_id = "p_" + self.ids.hex(10)
-        self.lease_until = now + self.settings.lease_ms
+        process_id = "p_" + self.ids.hex(10)
+        lease_until = now + self.settings.lease_ms
         process = ProcessRow(
-            process_id=self.process_id,
+            process_id=process_id,
             epoch=1,
             instance=self.settings.instance,
             host=socket.gethostname(),
             pid=os.getpid(),
             version=self._version,
             started_at=now,
-            lease_until=self.lease_until,
+            lease_until=lease_until,
         )
         rows = [workflow.to_row(now) for workflow in self._registered.values()]
         await self.read(self.store.join, process, rows)
-        self.committer.process_id, self.committer.epoch = self.process_id, 1
+        self.process_id, self.lease_until = process_id, lease_until
+        self.committer.process_id, self.committer.epoch = process_id, 1
 
     async def stop(self, grace_s: float) -> None:
         """Claim nothing more, let running steps finish for *grace_s* seconds, give the rest back.
@@ -178,6 +193,10 @@ class Worker:
         self.step_threads.close()
         self.workflow_threads.close()
         self.ends.close()
+
+    def is_cut_down(self) -> bool:
+        """Say whether this process stops, or its event loop cancels every task without asking."""
+        return self.is_closing or any(task.cancelling() for task in self._tasks)
 
     async def _emptied(self, within_s: float) -> None:
         """Return when no run is in memory or being loaded, or the time is over."""
@@ -239,7 +258,7 @@ class Worker:
             )
         if failpoints.is_armed():
             failpoints.hit("accept.before_insert")
-        life = self._life
+        holder = self.process_id
         try:
             accepted = await self.committer.accept(accept)
         except errors.LeaseLost as error:
@@ -256,10 +275,9 @@ class Worker:
             if accepted.runs.get(run.workflow) != run.run_id:
                 continue
             if run.is_claimed:
-                if life == self._life:
-                    self._begin(_claimed_row(run, accept.event), accept.event, [])
+                self._begin(_claimed_row(run, accept.event), accept.event, [], holder)
             else:
-                self.hint()
+                self.claim_due()
         return accepted
 
     def _unreserve(self, runs: Sequence[NewRun]) -> None:
@@ -280,7 +298,7 @@ class Worker:
         )
         event = EventRow(
             source=f"start/{workflow.name}",
-            id=event_id if event_id is not None else self.ids.hex(12),
+            id=event_id if event_id is not None else self.ids.event_id(),
             type=workflow.name,
             payload=payload,
             received_at=now,
@@ -289,16 +307,33 @@ class Worker:
         return Accept(event, [run])
 
     def emit_accept(
-        self, execution: Execution, source: str, event_id: str, type_: str, payload: Any, subject: str | None
+        self,
+        execution: Execution,
+        source: str,
+        event_id: str,
+        type_: str,
+        payload: Any,
+        subject: str | None,
+        *,
+        occurred_at: Millis | None = None,
     ) -> Accept:
         """Give the commit of an event emitted inside a run, guarded by the run's fence."""
         self.check_depth(execution.run)
+        checked_name(type_, "event type")
         now = self.now_ms()
         text = json_plain.encode_plain(
             payload, what=f"the payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
         )
         event = EventRow(
-            source=source, id=event_id, type=type_, payload=text, received_at=now, subject=subject
+            source=source,
+            id=event_id,
+            type=type_,
+            payload=text,
+            received_at=now,
+            subject=checked_subject(subject),
+            occurred_at=occurred_at,
+            # Where the caller chose the id, others may choose it too; see IdClash.
+            content_hash=content_hash(text) if source.startswith("emit/") else None,
         )
         runs = self.runs_for(source, type_, now, parent=execution.run)
         return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)
@@ -315,24 +350,27 @@ class Worker:
     # --- claiming --------------------------------------------------------------------------------
 
     def hint(self) -> None:
-        """Say that something may be due now."""
-        self._hint.set()
-        self._claim_soon()
+        """Say that something may be due, or may have woken: another process said so."""
+        self._looking.hint()
+        self.claim_due()
 
-    def _claim_soon(self) -> None:
-        self._has_backlog = True
+    def claim_due(self) -> None:
+        """Claim what is due now, as soon as a slot is free."""
+        self._has_backlog = self._has_news = True
         if self._free() > 0:
             self.committer.claim()
 
-    def due_at(self, at: Millis) -> None:
-        """Say that something will be due then."""
-        if self._next_due is None or at < self._next_due:
-            self._next_due = at
-            self._hint.set()
+    def expected(self) -> int:
+        """Give how many runs may be ours in the store and are still on their way to memory."""
+        return self._reserved + len(self._loading)
+
+    def want_suspect(self) -> None:
+        """Let the next claim ask for a run that may have killed its holders."""
+        self._want_suspect = True
 
     def _claims(self) -> list[Claim]:
         """Give the claims that ride along with the next batch."""
-        if self._is_claiming or self.is_draining or not self._has_backlog or not self._names:
+        if self._is_claiming or self.is_draining or not self._has_backlog or not self.names:
             return []
         free = min(self._free(), CLAIM_MAX)
         if free <= 0:
@@ -340,59 +378,71 @@ class Worker:
         now, claims = self.now_ms(), []
         if self._want_suspect and self._suspect is None:
             # Runs that may have killed their holders come one at a time (RULINGS 6).
-            claims.append(Claim(1, self._names, now, suspects=True))
-            self._want_suspect = False
+            claims.append(Claim(1, self.names, now, suspects=True))
+            self._suspect, self._want_suspect = ON_ITS_WAY, False
         self._claim_limit = free - len(claims)
         if self._claim_limit:
-            claims.append(Claim(self._claim_limit, self._names, now))
-        self._is_claiming, self._claim_life = True, self._life
+            claims.append(Claim(self._claim_limit, self.names, now))
+        self._is_claiming, self._has_news = True, False
         self._reserved += free
         self._claim_reserved = free
         return claims
 
-    _claim_reserved = _claim_limit = _claim_life = 0
+    _claim_reserved = _claim_limit = 0
 
     def _claimed(self, claimed: list[Claimed] | None) -> None:
         """Hear what became of the claims: the runs, or None when the store did not answer."""
         self._is_claiming = False
         self._reserved -= self._claim_reserved
         self._claim_reserved = 0
-        if claimed is None or self._claim_life != self._life:
+        self._looking.claimed()
+        if self._suspect == ON_ITS_WAY:
+            self._suspect = next(
+                (row.run.run_id for row in claimed or () if row.run.crashes >= SUSPECT_FROM), None
+            )
+        if claimed is None:
             self._has_backlog = False  # the next look tells
             return
         # A claim that got all it asked for left some; one for a suspect alone asked for no others.
         others = sum(row.run.crashes < SUSPECT_FROM for row in claimed)
-        self._has_backlog = others >= self._claim_limit
+        # What became due since it was made, it may have missed.
+        self._has_backlog = others >= self._claim_limit or self._has_news
         if self._has_backlog:
             self.loop.call_soon(self.committer.claim)
-        fresh = [row for row in claimed if row.run.started_at is not None and _is_fresh(row.run)]
-        for row in fresh:
-            self._begin(row.run, row.event, [])
-        rest = [row for row in claimed if row not in fresh]
+        rest = []
+        for row in claimed:
+            if _is_fresh(row.run):
+                self._begin(row.run, row.event, [], self.process_id)
+            else:
+                rest.append(row)
         if rest:
             self._reserved += len(rest)
-            self.spawn(self._load(rest))
+            self.arriving.update(row.run.run_id for row in rest)
+            self.spawn(self._load(rest, self.process_id))
 
-    async def _load(self, claimed: list[Claimed]) -> None:
+    async def _load(self, claimed: list[Claimed], holder: str) -> None:
         """Read the histories of claimed runs with one query and go on with them."""
-        life = self._life
+        run_ids = [row.run.run_id for row in claimed]
         try:
-            if failpoints.is_armed():
-                failpoints.hit("load.after_claim")
-            run_ids = [row.run.run_id for row in claimed]
-            histories = await self._insist(self.read, self.store.histories, run_ids)
+            try:
+                if failpoints.is_armed():
+                    failpoints.hit("load.after_claim")
+                histories = await self.insist(self.read, self.store.histories, run_ids)
+            finally:
+                self._reserved -= len(claimed)
+            for row in claimed:
+                history = histories.get(row.run.run_id)
+                if history is None:
+                    self._hold_unreadable(row.run)
+                    continue
+                if row.run.generation > 1:
+                    await self.children.cancel_older(row.run)
+                self._begin(row.run, row.event, history, holder)
         finally:
-            self._reserved -= len(claimed)
-        for row in claimed:
-            history = histories.get(row.run.run_id)
-            if history is None:
-                self._hold_unreadable(row.run)
-                continue
-            if row.run.generation > 1:
-                await self._insist(self._cancel_older_children, row.run)
-            if life != self._life:
-                return
-            self._begin(row.run, row.event, history)
+            self.arriving.difference_update(run_ids)
+            for run_id in run_ids:
+                if run_id not in self.executions:
+                    self._let_go(run_id)
 
     def _hold_unreadable(self, run: RunRow) -> None:
         """Hold a run whose records cannot be read: damaged rows must not stop the others (F27)."""
@@ -413,22 +463,28 @@ class Worker:
         self.committer.add(pending)
         _log.error("run %s of %s is held: its saved steps cannot be read", run.run_id, run.workflow)
 
-    def _begin(self, run: RunRow, event: EventRow, history: list[StepRow]) -> None:
+    def _begin(self, run: RunRow, event: EventRow, history: list[StepRow], holder: str) -> None:
+        """Go on with a run that *holder* owns: this process, unless it was evicted meanwhile."""
         workflow = self.workflows.get(run.workflow)
-        if workflow is None or self.is_closing:
+        is_ours = holder == self.process_id and not self._is_rejoining and not self.is_closing
+        if workflow is None or not is_ours:
             return
         older = self.executions.get(run.run_id)
         if older is not None:
             # It was taken from us and is ours again, while its code of before still runs.
-            self._successors[run.run_id] = (run, event, history)
+            self._successors[run.run_id] = (run, event, history, holder)
             older.stop("lost")
             return
-        if run.crashes >= SUSPECT_FROM and self._suspect is None:
-            self._suspect = run.run_id
         execution = self.executions[run.run_id] = Execution(self, run, event, workflow, history)
         execution.begin()
         if self.is_draining:
             execution.drain()
+
+    def _let_go(self, run_id: str) -> None:
+        """Hear that a run does not go on here; if it was the suspect, the next may come."""
+        if self._suspect == run_id:
+            self._suspect, self._want_suspect = None, True
+            self.claim_due()
 
     def unloaded(self, execution: Execution) -> None:
         """Hear that a run left memory; its slot is free."""
@@ -440,11 +496,10 @@ class Worker:
         if successor is not None:
             self._begin(*successor)
         self._unloaded.set()
-        if self._suspect == run.run_id:
-            self._suspect, self._want_suspect = None, True
-            self.hint()
+        if run.run_id not in self.executions:
+            self._let_go(run.run_id)
         if execution.stopping == "lost":
-            self.hint()
+            self.claim_due()
         elif run.state in TERMINAL:
             self._tell(run)
         if self._has_backlog:
@@ -457,47 +512,11 @@ class Worker:
             if parent is not None:
                 parent.child_ended(run)
             else:
-                self.hint()
+                self.claim_due()
 
-    # --- children --------------------------------------------------------------------------------
+    # --- children and operators ------------------------------------------------------------------
 
-    def child_made(self, parent: Execution) -> None:
-        """Hear that a run is about to start a child; look for it when it is durable."""
-        pending = parent.operation().future
-        pending.add_done_callback(lambda _: self.hint())
-
-    def watch_child(self, parent: Execution, child_run_id: str) -> None:
-        """Make sure that *parent* hears of a child that ended already, here or elsewhere."""
-        if child_run_id not in self.executions and parent not in self._watchers:
-            # One look for all the calls that one parent makes at once.
-            self._watchers.add(parent)
-            self.spawn(self._look_soon(parent))
-
-    async def _look_soon(self, parent: Execution) -> None:
-        await asyncio.sleep(0)
-        self._watchers.discard(parent)
-        await self._look_at_children([parent])
-
-    async def _look_at_children(self, parents: list[Execution]) -> None:
-        wanted = {run_id: parent for parent in parents for run_id in parent.open_children()}
-        if not wanted:
-            return
-        # A child that ended before the parent was claimed wakes nobody any more, so a look that
-        # fails must be made again.
-        rows = await self._insist(self.read, self.store.states, list(wanted))
-        for run_id, row in rows.items():
-            if row.state in TERMINAL:
-                wanted[run_id].child_ended(row)
-
-    async def retry_child(self, run_id: str) -> None:
-        """Retry a called run together with its parent."""
-        await self._insist(self.steer_child, run_id, "retry")
-
-    async def cancel_child(self, run_id: str) -> None:
-        """Cancel a called run together with its parent."""
-        await self._insist(self.steer_child, run_id, "cancel")
-
-    async def _insist(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
+    async def insist(self, function: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
         """Ask the store again and again while it is away: what follows cannot do without."""
         while True:
             try:
@@ -507,25 +526,19 @@ class Worker:
                     raise
                 await asyncio.sleep(INSIST_S)
 
-    async def _cancel_older_children(self, run: RunRow) -> None:
-        """Cancel what older generations called and did not finish (RULINGS 21)."""
-        for child in await self.read(self.store.children, run.run_id):
-            if child.is_called and child.parent_generation != run.generation and child.state not in TERMINAL:
-                await self.steer_child(child.run_id, "cancel")
-
     def steered(self, run_id: str, move: RunMove) -> None:
         """Hear that an operator changed a run: if it is in memory, its holder is no longer we."""
         execution = self.executions.get(run_id)
         if execution is not None:
             execution.stop("lost")
         if move.due_at is not None:
-            self.hint()
+            self.claim_due()
         if move.wakes_run_id is not None:
             parent = self.executions.get(move.wakes_run_id)
             if parent is not None:
-                self.spawn(self._look_at_children([parent]))
+                self.spawn(self.children.look([parent]))
             else:
-                self.hint()
+                self.claim_due()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run something of the worker's own in a task; stopping waits for it."""
@@ -539,93 +552,6 @@ class Worker:
         error = None if task.cancelled() else task.exception()
         if error is not None and not self.is_closing:
             _log.error("a task of the worker failed", exc_info=error)
-
-    # --- looking ---------------------------------------------------------------------------------
-
-    async def _look_forever(self) -> None:
-        """Poll, jittered; sooner when something is due or a hint comes."""
-        settings = self.settings
-        while True:
-            pause = settings.poll_ms * (0.75 + 0.5 * self.ids.draw())
-            if self._next_due is not None:
-                pause = min(pause, max(0, self._next_due - self.now_ms()))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._hint.wait(), pause / 1000)
-            self._hint.clear()
-            if self._next_due is not None and self._next_due <= self.now_ms():
-                self._next_due = None
-                self._claim_soon()
-                await asyncio.sleep(0)
-                continue
-            try:
-                await self._look()
-            except errors.StoreUnavailable as error:
-                _log.warning("the store is away: %s", error.what)
-            except errors.LeaseLost:
-                self.evicted()
-            except Exception:  # noqa: BLE001 - whatever it is, the next look must come (B086)
-                _log.exception("the look at the store failed; the next one comes in a poll")
-
-    async def _look(self) -> None:
-        look = await self.read(self.store.look, self.process_id, self._names)
-        now = self.now_ms()
-        if look.next_due is not None:
-            if look.next_due <= now:
-                self._claim_soon()  # not a hint: with every slot taken, look would follow upon look
-            else:
-                self.due_at(look.next_due)
-        is_dead = look.oldest_lease is not None and look.oldest_lease < now
-        if is_dead or now - self._took_over_at >= self.settings.lease_ms:
-            # Now and then without a sign, for runs of a process that was deleted by hand (B013).
-            self._took_over_at = now
-            await self.read(self._take_over)
-        if look.woken:
-            parents = [self.executions[run_id] for run_id in look.woken if run_id in self.executions]
-            await self._look_at_children(parents)
-        if look.owned < len(self.executions):
-            await self._drop_lost()
-        if look.owned > len(self.executions) + self._reserved + len(self._loading):
-            await self._adopt()
-        self._want_suspect = True
-
-    async def _drop_lost(self) -> None:
-        """Stop runs that an operator took away from us in another process."""
-        candidates = list(self.executions.values())
-        owned = await self.read(self.store.owned, self.process_id)
-        for execution in candidates:
-            if execution.run_id not in owned:
-                execution.stop("lost")
-
-    async def _adopt(self) -> None:
-        """Go on with runs that are ours in the store and not in memory: a claim whose reply was lost."""
-        owned = await self.read(self.store.owned, self.process_id)
-        strays = [run_id for run_id in owned if run_id not in self.executions]
-        self._strays, again = set(strays), [run_id for run_id in strays if run_id in self._strays]
-        if again:
-            await self.read(self.store.give_back, self.process_id, again, self.now_ms())
-            self.hint()
-
-    _took_over_at: Millis = 0
-    _strays: set[str] = set()  # noqa: RUF012 - replaced, never changed
-
-    def _take_over(self) -> None:
-        try:
-            taken = self.store.take_over(self.now_ms(), crash_limit=CRASH_LIMIT, skip=self.process_id)
-        except errors.ReplyLost:
-            _log.warning("the reply to a takeover was lost; the next look tells what became of it")
-            self.loop.call_soon_threadsafe(self.hint)
-            return
-        except errors.StoreUnavailable:
-            raise
-        except Exception:  # noqa: BLE001 - whatever it is, the next look makes it again
-            _log.exception("a takeover failed")
-            return
-        for process_id in taken.processes:
-            _log.warning("took over %d runs of process %s, whose lease ended", taken.released, process_id)
-        for run_id in taken.held:
-            _log.error("run %s is held: it was lost with its process too often without progress", run_id)
-        if taken.released:
-            self.loop.call_soon_threadsafe(self.hint)
 
     # --- lease -----------------------------------------------------------------------------------
 
@@ -644,17 +570,17 @@ class Worker:
             self._lease_renewed.clear()
             await self._lease_renewed.wait()
 
-    def evicted(self) -> None:
-        """Drop every run and register anew: others have taken over."""
-        if self._is_rejoining or self.is_closing:
+    def evicted(self, process_id: str) -> None:
+        """Hear that a registration of this process was ended: others have taken over.
+
+        Drop every run and register anew, unless that has happened already and this is an echo.
+        """
+        if process_id != self.process_id or self._is_rejoining or self.is_closing:
             return
         self._is_rejoining = True
-        self._life += 1
         self._successors.clear()
         _log.error(
-            "process %s lost its lease; it drops %d runs and starts afresh",
-            self.process_id,
-            len(self.executions),
+            "process %s lost its lease; it drops %d runs and starts afresh", process_id, len(self.executions)
         )
         for execution in list(self.executions.values()):
             execution.stop("lost")
@@ -670,7 +596,7 @@ class Worker:
                 await asyncio.sleep(0.5)
         self._is_rejoining = False
         self.renewed(self.lease_until)
-        self.hint()
+        self.claim_due()
 
 
 async def _no_steering(run_id: str, verb: str) -> None:

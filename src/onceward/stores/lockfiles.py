@@ -10,13 +10,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 
 CHECKPOINT = "checkpoint"
 """The lock whose holder is the one process that checkpoints; often held, so tried for once."""
 
-TRIES_MAX = 20
+TRIES_MAX = 50
 """How often a lock is tried for: a look at it from another process holds it for an instant."""
+
+PAUSE_SECONDS = 0.001
+"""Between two tries; the other process may have been put aside in the middle of its look."""
 
 
 class LockFiles:
@@ -53,6 +57,7 @@ class LockFiles:
             os.close(descriptor)
             if name == CHECKPOINT:
                 return False
+            time.sleep(PAUSE_SECONDS)
         return False
 
     def _is_at(self, descriptor: int, name: str) -> bool:

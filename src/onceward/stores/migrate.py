@@ -7,6 +7,7 @@ since both databases change schemas inside transactions (I30).
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -35,13 +36,20 @@ class Migration:
 
 def migrations(macros: Mapping[str, str]) -> list[Migration]:
     """Give every migration for the database that *macros* describes, oldest first."""
+    return list(_migrations(tuple(macros.items())))
+
+
+@functools.lru_cache(maxsize=16)
+def _migrations(macros: tuple[tuple[str, str], ...]) -> tuple[Migration, ...]:
     found = []
     for version, name in enumerate(NAMES, start=1):
         text = read_sql(f"migrations/{name}.sql")
         # The states' lists are part of the text that ran, the schema's name is not.
         checksum = hashlib.sha256(text.encode()).hexdigest()[:16]
-        found.append(Migration(version, name, checksum, tuple(_statements(render(_bare(text), macros)))))
-    return found
+        found.append(
+            Migration(version, name, checksum, tuple(_statements(render(_bare(text), dict(macros)))))
+        )
+    return tuple(found)
 
 
 def _bare(text: str) -> str:

@@ -171,8 +171,13 @@ class PostgresStore(PostgresReads):
         """Register this process; an older holder of the same instance name is evicted."""
 
         def work(session: Session) -> None:
-            with session.transaction():
-                self._processes.join(session, process, workflows)
+            try:
+                with session.transaction():
+                    self._processes.join(session, process, workflows)
+            except psycopg.errors.LockNotAvailable:
+                for process_id in self._processes.same_instance(session, process):
+                    self._processes.cut_off(session, process_id)
+                raise
 
         self._control_link.run(work)
 
@@ -265,6 +270,7 @@ class PostgresStore(PostgresReads):
         def work(session: Session) -> None:
             with session.transaction():
                 session.execute(call)
+            self._tell(session, process_id)
 
         self._control_link.run(work)
 

@@ -44,9 +44,8 @@ _BY_DELIVERY = attrgetter("source", "event_id", "delivery_id")
 class Outcome:
     """What the statements of a committed batch said."""
 
-    lost_fences: set[str] = field(default_factory=set)  # run ids of advances
+    lost_fences: set[tuple[str, int]] = field(default_factory=set)  # run id, fence that it has not
     lost_events: set[EventKey] = field(default_factory=set)  # not inserted: taken, or refused
-    refused: set[tuple[str, int]] = field(default_factory=set)  # run and fence of guarded accepts
     claimed: list[tuple[Any, ...]] = field(default_factory=list)  # run and event, column by column
 
 
@@ -80,8 +79,6 @@ class PackedBatch:
         self.calls: list[Call] = []
         self.firsts: dict[EventKey, Accept] = {}
         """For each event that the batch accepts, the accept that is sent; the others are its duplicates."""
-        self.concerns_others = False
-        """Whether it writes what another process may want to know: due runs, wake-ups, ends."""
 
         self._guarded: set[EventKey] = set()
         self._holders: list[HolderColumns] = []
@@ -181,9 +178,6 @@ class PackedBatch:
                 suspects=parameter(int(claim.suspects)),
                 limit=parameter(claim.limit),
             )
-        self.concerns_others = any(move.is_out or move.due_at is not None for move in self._moves) or any(
-            not run.is_claimed for run in self._runs
-        )
 
     def _add(self, name: str, **values: Parameter) -> None:
         self._names.append(name)
@@ -195,15 +189,14 @@ class PackedBatch:
         """Make sense of the results of the calls."""
         outcome = Outcome()
         for name, result in zip(self._names, results, strict=True):
-            if name == "fences":
-                outcome.refused = {(run_id, fence) for run_id, fence in rows(result)}
-                outcome.lost_fences |= {run_id for run_id, _ in outcome.refused}
-            elif name == "save_steps":
-                outcome.lost_fences |= {run_id for (run_id,) in rows(result)}
+            if name in ("fences", "save_steps"):
+                outcome.lost_fences.update(rows(result))
             elif name == "move_runs":
                 if result.ntuples < len(self._moves):
                     moved = {run_id for (run_id,) in rows(result)}
-                    outcome.lost_fences |= {move.run_id for move in self._moves} - moved
+                    outcome.lost_fences |= {
+                        (move.run_id, move.fence) for move in self._moves if move.run_id not in moved
+                    }
             elif name == "accept":
                 outcome.lost_events = set(rows(result))
             elif name == "claim":
@@ -227,6 +220,12 @@ class PackedBatch:
             return first.deliveries[0].delivery_id in accepted
         return not winner.runs
 
+    def concerns_others(self, outcome: Outcome) -> bool:
+        """Say whether it wrote what another process may want to know: ends, wake-ups, due runs."""
+        return any(move.is_out or move.due_at is not None for move in self._moves) or any(
+            not run.is_claimed and (run.source, run.event_id) not in outcome.lost_events for run in self._runs
+        )
+
     def lost_keys(self, outcome: Outcome) -> set[EventKey]:
         """Give the events that callers wait for and whose winners have to be read."""
         if not outcome.lost_events:
@@ -248,7 +247,7 @@ class PackedBatch:
         key = (event.source, event.id)
         first = self.firsts[key]
         winner = winners.get(key)
-        is_refused = accept.by_run is not None and (accept.by_run, accept.by_fence) in outcome.refused
+        is_refused = (accept.by_run, accept.by_fence) in outcome.lost_fences
         if is_refused or (key in outcome.lost_events and winner is None):
             return Accepted(False, False, {}, is_refused=True)
         if winner is None:
@@ -263,4 +262,4 @@ class PackedBatch:
     def held(self, outcome: Outcome) -> list[bool]:
         """Give for each advance whether its fence held."""
         lost = outcome.lost_fences
-        return [advance.run_id not in lost for advance in self._batch.advances]
+        return [(advance.run_id, advance.fence) not in lost for advance in self._batch.advances]

@@ -205,6 +205,7 @@ class Link:
     def _usable_session(self) -> Session:
         self._drop_if(False)
         if self._session is None:
+            self._database.check_usable()  # once more, since it may have been closed while we waited
             self._session = self._database.connect(is_hot=self._is_hot)
         return self._session
 

@@ -80,9 +80,9 @@ def fault_of(error: psycopg.Error) -> Fault:
     return _FAULTS.get(state) or _FAULT_CLASSES.get(state[:2], Fault.REFUSED)
 
 
-def text_of(error: BaseException) -> str:
-    """Give an error's text on one line."""
-    return " ".join(str(error).split()) or type(error).__name__
+def text_of(error: psycopg.Error) -> str:
+    """Give what the server said, on one line, without its details: those may show a row."""
+    return " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
 
 
 def unavailable(error: psycopg.Error, address: str) -> errors.StoreUnavailable:

@@ -106,9 +106,8 @@ class PostgresProcesses:
             StoreError: the id is taken by another epoch.
         """
         mine = {field: parameter(value) for field, value in msgspec.structs.asdict(process).items()}
-        if process.instance is not None:
-            for (process_id,) in self._do(session, "same_instance", **mine):
-                self.lose(session, process_id, process.started_at, crash_limit=CRASH_LIMIT)
+        for process_id in self.same_instance(session, process):
+            self.lose(session, process_id, process.started_at, crash_limit=CRASH_LIMIT)
         if not self._do(session, "insert_process", **mine):
             raise errors.StoreError(
                 f"Process {process.process_id} is already registered with another epoch than {process.epoch}.",
@@ -121,6 +120,13 @@ class PostgresProcesses:
             self._do(
                 session, "save_workflows", workflows=encode_rows([named[name] for name in sorted(named)])
             )
+
+    def same_instance(self, session: Session, process: ProcessRow) -> list[str]:
+        """Give the other processes that have this one's instance name."""
+        if process.instance is None:
+            return []
+        mine = parameters(instance=process.instance, process_id=process.process_id)
+        return [process_id for (process_id,) in self._do(session, "same_instance", **mine)]
 
     def leave(self, session: Session, process_id: str, now: Millis) -> None:
         """Give everything back; the next claim goes on with the same attempt."""

@@ -21,6 +21,9 @@ from onceward.stores.statements import load, postgres_macros, render
 MIGRATION_MS_MAX = 3_600_000
 """How long one statement of a migration may take, its wait for other migrators included."""
 
+BEGIN = statement("begin_migration", "begin isolation level read committed")
+"""What another migrator did must be seen after the wait for its lock, whatever the default says."""
+
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
 
@@ -95,7 +98,7 @@ class PostgresSchema:
             session.execute((statement("version_table", render(VERSION_TABLE, self._macros)), []))
 
     def _migrate_once(self, session: Session, now_ms: Millis) -> bool:
-        with session.transaction():
+        with session.transaction(BEGIN):
             # A migration takes as long as it takes, and waits for the one that another process runs.
             session.execute((self._sql["unbind"], []))
             session.execute((self._sql["lock"], []))

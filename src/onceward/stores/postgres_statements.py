@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from onceward.core import errors
 from onceward.stores.rows import COLUMN_MACROS
 from onceward.stores.statements import load, postgres_macros
 
@@ -77,12 +78,40 @@ def load_statements(file: str, schema: str, *, skip_locked: bool) -> dict[str, S
 
 
 def parameter(value: str | int | None) -> Parameter:
-    """Give one value as the wire takes it."""
+    """Give one value as the wire takes it.
+
+    Raises:
+        StoreError: a text that PostgreSQL cannot hold.
+    """
     if value is None:
         return None
     if isinstance(value, int):
         return b"%d" % value
-    return value.encode()
+    return wire_text(value)
+
+
+def wire_text(value: str) -> bytes:
+    """Give a text as the wire takes it, which would cut it short at a NUL.
+
+    Raises:
+        StoreError: it holds a NUL or a lone surrogate.
+    """
+    try:
+        encoded = value.encode()
+    except UnicodeEncodeError as error:
+        raise unwritable(error) from error
+    if b"\0" in encoded:
+        raise unwritable(ValueError(f"a NUL in {value[:80]!r}"))
+    return encoded
+
+
+def unwritable(error: Exception) -> errors.StoreError:
+    """Give the error for a value that the database cannot hold."""
+    return errors.StoreError(
+        f"A value cannot be written as UTF-8 text or a 64-bit number: {error}.",
+        means="PostgreSQL cannot hold it; nothing of this commit was written.",
+        todo="Look for NUL characters, lone surrogates or huge numbers in it.",
+    )
 
 
 def parameters(**values: Any) -> dict[str, Parameter]:
@@ -91,6 +120,10 @@ def parameters(**values: Any) -> dict[str, Parameter]:
 
 
 def text_array(values: Sequence[str]) -> bytes:
-    """Give the text of an array of texts."""
+    """Give the text of an array of texts.
+
+    Raises:
+        StoreError: one of them PostgreSQL cannot hold.
+    """
     quoted = ['"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values]
-    return ("{" + ",".join(quoted) + "}").encode()
+    return wire_text("{" + ",".join(quoted) + "}")

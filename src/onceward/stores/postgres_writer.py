@@ -22,7 +22,15 @@ from onceward.stores.postgres_errors import Fault, evicted, fault_of
 from onceward.stores.postgres_processes import LostColumns, PostgresProcesses, damaged_columns
 from onceward.stores.postgres_rows import HolderColumns
 from onceward.stores.postgres_session import Result, Session
-from onceward.stores.postgres_statements import Call, Parameter, Statement, encode_rows, parameter
+from onceward.stores.postgres_statements import (
+    Call,
+    Parameter,
+    Statement,
+    encode_rows,
+    parameter,
+    unwritable,
+    wire_text,
+)
 from onceward.stores.rows import RUN_WIDTH, to_claimed
 
 CATCH_UPS_MAX = 2
@@ -94,15 +102,11 @@ class BatchWriter:
         return self._statements[name].bind({"namespace": self._namespace, **values})
 
     def _pack(self, process_id: str, batch: Batch) -> PackedBatch:
-        common = {"namespace": self._namespace, "process_id": process_id.encode()}
+        common = {"namespace": self._namespace, "process_id": wire_text(process_id)}
         try:
             return PackedBatch(self._statements, common, batch)
         except (UnicodeError, OverflowError) as error:
-            raise errors.StoreError(
-                f"A value of the batch cannot be written as UTF-8 text or a 64-bit number ({error}).",
-                means="Nothing of this commit was written.",
-                todo="Look for lone surrogates or huge numbers in it.",
-            ) from error
+            raise unwritable(error) from error
 
     # --- the commit ----------------------------------------------------------------------------
 
@@ -119,9 +123,9 @@ class BatchWriter:
         for _ in range(CATCH_UPS_MAX):
             guard = self._call(
                 "guard",
-                process_id=process_id.encode(),
+                process_id=wire_text(process_id),
                 epoch=parameter(epoch),
-                batch_id=batch.batch_id.encode(),
+                batch_id=wire_text(batch.batch_id),
                 previous=parameter(self._last.get(process_id)),
             )
             try:
@@ -140,16 +144,16 @@ class BatchWriter:
         else:
             raise psycopg.errors.SerializationFailure("another writer of this process was quicker")
         progress.is_in_doubt, progress.is_committed = False, True
-        progress.outcome = packed.read(results[1:], session.rows)
+        progress.outcome = outcome = packed.read(results[1:], session.rows)
         self._last[process_id] = batch.batch_id
-        if packed.concerns_others:
+        if packed.concerns_others(outcome):
             self._tell_others(session, process_id)
         for kind in kinds:
             failpoints.hit(f"{kind}.after_commit")
 
     def _tell_others(self, session: Session, process_id: str) -> None:
         if self._channel is not None:
-            call = self._call("notify", channel=self._channel.encode(), process_id=process_id.encode())
+            call = self._call("notify", channel=wire_text(self._channel), process_id=wire_text(process_id))
             with contextlib.suppress(psycopg.Error):  # the next use of the session will see it
                 session.hint(call)
 
@@ -159,7 +163,7 @@ class BatchWriter:
         Raises:
             LeaseLost: the process, or its epoch, is no longer registered.
         """
-        rows = session.execute(self._call("lock_committer", process_id=process_id.encode()))
+        rows = session.execute(self._call("lock_committer", process_id=wire_text(process_id)))
         if not rows or rows[0][0] != epoch:
             raise evicted(process_id)
         self._last[process_id] = rows[0][1]
@@ -175,7 +179,7 @@ class BatchWriter:
 
     def _look_up(self, session: Session, process_id: str, batch_id: str) -> bool | None:
         """Say whether a batch is committed, and shut it out if not; None without the process."""
-        mine = {"process_id": process_id.encode()}
+        mine = {"process_id": wire_text(process_id)}
         marker = f"not {batch_id}"
         try:
             with session.transaction():
@@ -185,7 +189,7 @@ class BatchWriter:
                 if rows[0][1] == batch_id:
                     self._last[process_id] = batch_id
                     return True
-                session.execute(self._call("shut_batch_out", marker=marker.encode(), **mine))
+                session.execute(self._call("shut_batch_out", marker=wire_text(marker), **mine))
         except psycopg.errors.LockNotAvailable:
             self._processes.cut_off(session, process_id)
             raise
@@ -243,8 +247,7 @@ class BatchWriter:
             if accept.by_run is not None and accept.by_fence is not None
         ]
         if holders:
-            outcome.refused = set(session.execute(self._call("fences", holders=encode_rows(holders))))
-            outcome.lost_fences = {run_id for run_id, _ in outcome.refused}
+            outcome.lost_fences.update(session.execute(self._call("fences", holders=encode_rows(holders))))
         keys = {(accept.event.source, accept.event.id) for accept in batch.accepts}
         if keys:
             winners = self._winners(session, keys)

@@ -17,7 +17,8 @@ from onceward.core import errors, failpoints
 from onceward.core.model import AuditRow, Millis, ProcessRow, StepRow, WorkflowRow
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
 from onceward.core.takeover import CRASH_LIMIT
-from onceward.stores import migrate
+from onceward.stores import host_clock, migrate
+from onceward.stores.host_clock import HostClock
 from onceward.stores.rows import COLUMN_MACROS, to_values
 from onceward.stores.sqlite_connection import Connections
 from onceward.stores.sqlite_reads import SqliteReads
@@ -43,6 +44,7 @@ class SqliteStore(SqliteReads):
         namespace: the wall; part of every key.
         now_ms: the host's time in Unix milliseconds.
         connection: an open in-memory database to share, for simulations of several processes.
+        host: this host's own clock, by which processes that share the file agree on the time.
         lock: what the stores that share a connection take turns by, where they run in threads.
     """
 
@@ -55,13 +57,16 @@ class SqliteStore(SqliteReads):
         namespace: str,
         now_ms: Callable[[], Millis],
         connection: sqlite3.Connection | None = None,
+        host: HostClock | None = None,
         lock: threading.RLock | None = None,
     ) -> None:
         sql = load("sqlite.sql", _MACROS)
         connections = Connections(path, shared=connection, lock=lock)
         super().__init__(connections, sql, load("reads.sql", _MACROS), namespace)
         self.path = path
-        self.now_ms = now_ms
+        self._wall_ms = now_ms
+        self._host = host if host is not None and host.boot_id else None
+        self._offset_ms: Millis | None = None
         self._writes = SqliteWrites(sql, namespace)
 
     # --- upkeep ----------------------------------------------------------------------------
@@ -71,6 +76,22 @@ class SqliteStore(SqliteReads):
         if not migrate:
             self._refuse_to_create()
         self._connections.open(lambda connection: self._migrate(connection, apply=migrate))
+
+    def now_ms(self) -> Millis:
+        """Give the file's time; before it is open, the host's."""
+        if self._host is None or self._offset_ms is None:
+            return self._wall_ms()
+        return self._host.since_boot_ms() + self._offset_ms
+
+    def _agree_on_time(self, connection: sqlite3.Connection) -> None:
+        """Take the offset that the first process after this boot left, or leave ours."""
+        if self._host is None or self._offset_ms is not None:
+            return
+        offset = self._wall_ms() - self._host.since_boot_ms()
+        connection.execute(host_clock.TABLE)
+        connection.execute(host_clock.REMEMBER, (self._host.boot_id, offset))
+        self._offset_ms = connection.execute(host_clock.RECALL, (self._host.boot_id,)).fetchone()[0]
+        self._host.compare(self.now_ms(), self._wall_ms(), self.path)
 
     def close(self) -> None:
         """Close both connections; what is committed stays."""
@@ -103,6 +124,7 @@ class SqliteStore(SqliteReads):
                     connection.execute(statement)
                     failpoints.hit("migrate.statement", f"{migration.name}:{number}")
                 connection.execute(migrate.record(migration, _MACROS, now_ms=self.now_ms()))
+            self._agree_on_time(connection)
             failpoints.hit("migrate.before_commit")
             connection.execute("commit")
         except BaseException:
@@ -239,7 +261,7 @@ class SqliteStore(SqliteReads):
             ).rowcount
             if guarded != 1:
                 raise _evicted(process_id)
-            held = [writes.advance(connection, process_id, advance) for advance in batch.advances]
+            held = writes.advance(connection, process_id, batch.advances)
             accepted = [writes.accept(connection, process_id, accept) for accept in batch.accepts]
             claimed = [run for claim in batch.claims for run in writes.claim(connection, process_id, claim)]
             for kind in kinds:

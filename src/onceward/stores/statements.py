@@ -7,6 +7,7 @@ a user's ever becomes SQL text (F44).
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from importlib.resources import files
@@ -16,14 +17,18 @@ from onceward.core.states import RunState, StepState
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 
-def _list(values: type[RunState | StepState]) -> str:
-    return ", ".join(f"'{value.value}'" for value in values)
+def _any_of(values: type[RunState | StepState]) -> str:
+    """Give the condition of a CHECK for SQLite, which would build the list of an ``in`` anew for each row."""
+    return " or ".join(f"state = '{value.value}'" for value in values)
 
 
-_SHARED = {"run_states": _list(RunState), "step_states": _list(StepState)}
+def _in(values: type[RunState | StepState]) -> str:
+    return f"state in ({', '.join(repr(value.value) for value in values)})"
+
 
 SQLITE_MACROS: Mapping[str, str] = {
-    **_SHARED,
+    "is_run_state": _any_of(RunState),
+    "is_step_state": _any_of(StepState),
     "t": "onceward_",
     "i": "onceward_",
     "key": "text",
@@ -32,6 +37,8 @@ SQLITE_MACROS: Mapping[str, str] = {
     "bytes": "blob",
     "packed": " without rowid",
     "hot": "",
+    "if_received": "",
+    "if_source": "",
     "by_identity": " indexed by onceward_run_identity",
     "by_problem": " indexed by onceward_run_problem",
     "by_parent": " indexed by onceward_run_parent",
@@ -42,7 +49,8 @@ SQLITE_MACROS: Mapping[str, str] = {
 def postgres_macros(schema: str) -> Mapping[str, str]:
     """Give the macros for PostgreSQL; *schema* is a checked identifier."""
     return {
-        **_SHARED,
+        "is_run_state": _in(RunState),
+        "is_step_state": _in(StepState),
         "t": f'"{schema}".',
         "i": "",
         "key": 'text collate "C"',
@@ -51,6 +59,8 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "bytes": "bytea",
         "packed": "",
         "hot": " with (fillfactor = 45)",
+        "if_received": " where received_at > 0",
+        "if_source": " where source is not null",
         "by_identity": "",
         "by_problem": "",
         "by_parent": "",
@@ -70,9 +80,14 @@ def read_sql(name: str) -> str:
 
 def load(name: str, macros: Mapping[str, str]) -> dict[str, str]:
     """Give the named statements of one file, comments stripped, macros filled in."""
+    return dict(_loaded(name, tuple(macros.items())))
+
+
+@functools.lru_cache(maxsize=16)
+def _loaded(name: str, macros: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     parts = _NAME.split(read_sql(name))
     statements = {}
     for statement_name, body in zip(parts[1::2], parts[2::2], strict=True):
         lines = [line for line in body.splitlines() if not line.lstrip().startswith("--")]
-        statements[statement_name] = render("\n".join(lines).strip().rstrip(";"), macros)
+        statements[statement_name] = render("\n".join(lines).strip().rstrip(";"), dict(macros))
     return statements

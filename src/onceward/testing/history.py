@@ -130,8 +130,10 @@ def _outcomes_stay(change: _Change) -> Found:
 
 def _deadlines_stay(change: _Change) -> Found:
     for _, row, after in change.changed("step"):
-        is_sleep = row["kind"] == "sleep" and row["wake_at"] is not None
-        if is_sleep and after is not None and after["wake_at"] != row["wake_at"]:
+        if row["kind"] != "sleep" or row["wake_at"] is None or after is None:
+            continue
+        # A sleep that is cancelled or cut off has no deadline any more.
+        if after["state"] in ("open", "done") and after["wake_at"] != row["wake_at"]:
             yield Violation(
                 "I14",
                 row["run_id"],

@@ -76,6 +76,18 @@ class StoreFactory(Protocol):
         """Run SQL past the store, ``{t}`` standing for the prefix of the tables: damage, by hand."""
         ...
 
+    def another(self) -> StoreFactory:
+        """Give a factory on another empty database of the same kind; closed with this one."""
+        ...
+
+    def run_script(self) -> None:
+        """Make the schema as a person does who runs what ``onceward migrate --sql`` prints."""
+        ...
+
+    def schema(self) -> str:
+        """Give the whole schema as text that is equal for equal schemas."""
+        ...
+
 
 class Planted(Exception):
     """What an armed failpoint raises."""

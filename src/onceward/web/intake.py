@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onceward.app import content_hash
-from onceward.core import arrival, errors, failpoints, json_plain
+from onceward.core import arrival, errors, failpoints, ids, json_plain
 from onceward.core.arrival import AcceptedEvent, Incoming, Verified
 from onceward.core.messages import HttpRequest
 from onceward.core.model import DeliveryRow, EventRow
@@ -64,7 +63,7 @@ class AppIntake:
         except errors.ConfigError as error:
             raise errors.StoreUnavailable("The app is not open yet.", todo="Send it again later.") from error
         now = worker.now_ms()
-        hashed = content_hash(request.body)
+        hashed = ids.content_hash(request.body)
         kept = _kept(request)
         accepts = []
         for one in incoming:

@@ -91,7 +91,7 @@ class Sender:
         )
 
     async def _is_answered(self, delivery: PlannedDelivery) -> bool:
-        headers, body = self._written(delivery)
+        headers, body = self.written(delivery, now_ms=time.time_ns() // 1_000_000)
         path = f"/hooks/{delivery.event.source}"
         try:
             reply = await exchange(self._port, "POST", path, headers=headers, body=body)
@@ -117,11 +117,10 @@ class Sender:
         if is_genuine != (200 <= reply.status < 300):
             tally.surprises.append(f"{delivery.kind} delivery from {event.source}: {reply.status}")
 
-    def _written(self, delivery: PlannedDelivery) -> tuple[dict[str, str], bytes]:
-        """Give the headers and body, signed now; a provider signs each delivery anew."""
+    def written(self, delivery: PlannedDelivery, *, now_ms: int) -> tuple[dict[str, str], bytes]:
+        """Give the headers and body as sent now; a provider signs each delivery anew."""
         event, kind = delivery.event, delivery.kind
         source = (self._strangers if kind is Kind.FORGED else self._sources)[event.source]
-        now_ms = time.time_ns() // 1_000_000
         sent_ms = now_ms - STALE_MS if kind is Kind.STALE else now_ms
         body = event.body
         headers = source.sign(body, sent_ms, event_id=event.id, event_type=event.type)

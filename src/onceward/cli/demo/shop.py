@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import urllib.request
 import uuid
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ from onceward import AUTO, App, Context, Event, IdempotencyKey, Retry
 from onceward.cli.demo.sabotage import without_dedup
 from onceward.sources import GitHub, Stripe
 
-PAYMENTS_URL = os.environ["SHOP_PAYMENTS_URL"]
-FOLDER = Path(os.environ["SHOP_FOLDER"])
+PAYMENTS_URL = os.environ.get("SHOP_PAYMENTS_URL", "http://127.0.0.1:8001")
+FOLDER = Path(os.environ.get("SHOP_FOLDER", "."))
+NOBODYS = secrets.token_urlsafe()  # where none is configured, every delivery is refused
 BREAK = os.environ.get("SHOP_BREAK", "")  # set by `onceward demo --break` to show what would be missed
 
 app = App()
-stripe = app.source(Stripe(secrets=os.environ["SHOP_STRIPE_SECRET"]))
-github = app.source(GitHub(secrets=os.environ["SHOP_GITHUB_SECRET"]))
+stripe = app.source(Stripe(secrets=os.environ.get("SHOP_STRIPE_SECRET", NOBODYS)))
+github = app.source(GitHub(secrets=os.environ.get("SHOP_GITHUB_SECRET", NOBODYS)))
 if BREAK == "no-dedup":
     without_dedup(stripe, github)
 

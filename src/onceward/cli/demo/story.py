@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,7 +30,9 @@ from onceward.cli.demo.process import StoryProcess
 from onceward.cli.demo.screen import Screen
 from onceward.cli.demo.sender import Sender
 from onceward.cli.demo.verdict import Counted
+from onceward.core.errors import ConfigError
 from onceward.core.setting import PREFIX
+from onceward.core.settings import SETTINGS, resolve
 from onceward.core.states import TERMINAL, RunState
 from onceward.sources import GitHub, Stripe
 from onceward.testing.server_home import free_port
@@ -86,6 +89,8 @@ async def tell(options: Options, screen: Screen) -> Told:
     """
     # The director is a process on the store as well; what it does there is no part of the story.
     logging.getLogger("onceward").addHandler(logging.NullHandler())
+    # What is wrong with a variable is told now and not when the director opens the store.
+    resolve(SETTINGS, {}, os.environ)
     folder = Path(tempfile.mkdtemp(prefix="onceward-demo-"))
     try:
         async with _store(options.store, folder, screen) as store, _Stage(options, folder, store) as stage:
@@ -112,6 +117,7 @@ async def _store(wanted: str, folder: Path, screen: Screen) -> AsyncIterator[_St
     if wanted == "sqlite":
         yield _Store(f"sqlite:///{folder}/shop.db", "SQLite")
     elif wanted == "postgres":
+        _need_driver()
         from onceward.testing.servers import PostgresServer
 
         screen.now("starting a PostgreSQL of its own")
@@ -126,6 +132,15 @@ async def _store(wanted: str, folder: Path, screen: Screen) -> AsyncIterator[_St
         from onceward.core.store_url import parse
 
         yield _Store(wanted, parse(wanted).show(), f"demo-{secrets.token_hex(6)}")
+
+
+def _need_driver() -> None:
+    if find_spec("psycopg") is None:
+        raise ConfigError(
+            "PostgreSQL's driver is not installed.",
+            means="The story cannot be told on PostgreSQL.",
+            todo=f"Install it: {sys.executable} -m pip install 'onceward[postgres]'",
+        )
 
 
 class _Stage:
@@ -170,6 +185,8 @@ class _Stage:
             "ONCEWARD_NAMESPACE": self.store.namespace,
             # The same name after the restart: PostgreSQL gives the runs back at once.
             "ONCEWARD_INSTANCE": "shop",
+            # Nothing of the story leaves this machine, whatever proxy it is set to use.
+            "no_proxy": "127.0.0.1",
             "SHOP_PAYMENTS_URL": f"http://127.0.0.1:{self._payments_port}",
             "SHOP_FOLDER": str(self.folder),
             "SHOP_STRIPE_SECRET": self.stripe_secret,

@@ -72,10 +72,13 @@ def _conclude(screen: Screen, options: Options, told: Told, verdict: Verdict) ->
     if verdict.is_right:
         screen.verdict("As promised: each event has one run, each order was charged once.", is_right=True)
     else:
-        what = ", ".join(verdict.wrong)
+        what = f"{len(verdict.wrong)} of {len(verdict.checks)} counts are wrong"
         screen.verdict(f"NOT as promised: {what}.", is_right=False)
         if options.sabotage:
-            screen.hint("", f"It was taken out with --break {options.sabotage}; this is what it is for.")
+            screen.verdict(
+                f"That is what --break {options.sabotage} takes out, and what it is there for.",
+                is_right=False,
+            )
     screen.hint("the app", home_relative(str(Path(__file__).with_name("shop.py"))))
     screen.hint("promises", "docs/concepts.md")
     screen.hint("begin", "docs/get-started.md")

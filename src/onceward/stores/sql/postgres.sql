@@ -15,11 +15,11 @@
 -- name: guard
 -- One row, or the division stops the whole transaction: the statements after it are already on
 -- their way. The batch names its predecessor, so that a copy of an older batch that was held up
--- in the network cannot come after a newer one.
+-- in the network cannot come after a newer one, nor a batch after itself.
 with mine as (
   update {t}committer set last_batch = :batch_id
   where namespace = :namespace and process_id = :process_id and epoch = :epoch
-    and last_batch is not distinct from :previous
+    and last_batch is not distinct from :previous and last_batch is distinct from :batch_id
   returning 1
 )
 select 1 / count(*) from mine
@@ -57,7 +57,7 @@ with given as materialized (
     wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
   where old.state = 'open' or (old.state = 'failed' and excluded.state = 'open')
 )
-select distinct run_id from checked where not is_held
+select distinct run_id, fence from checked where not is_held
 
 -- name: accept
 -- The unique key decides who won. Gives the events that did not: their key is taken, or the run
@@ -363,6 +363,17 @@ where r.namespace = any(array[m.namespace]) and r.run_id = m.run_id and r.state 
 update {t}queue set process_id = null, due_at = :now, woken = 0
 where namespace = :namespace and process_id = :process_id
 
+-- name: give_back
+-- Runs that a process owns and does not have in memory: due at once, nothing charged.
+with x as materialized (select :namespace as namespace, x.run_id from unnest(:run_ids::text[]) as x (run_id)),
+back as (
+  update {t}queue q set process_id = null, due_at = :now from x
+  where q.namespace = any(array[x.namespace]) and q.run_id = x.run_id and q.process_id = :process_id
+  returning q.namespace, q.run_id
+)
+update {t}run r set state = 'queued' from back b
+where r.namespace = any(array[b.namespace]) and r.run_id = b.run_id and r.state = 'running'
+
 -- Operators. -------------------------------------------------------------------------------------
 
 -- name: stop_owner
@@ -447,19 +458,11 @@ with x as materialized (select :namespace as namespace, x.run_id from unnest(:ru
 select {run} from x join {t}run r on r.namespace = any(array[x.namespace]) and r.run_id = x.run_id
 
 -- name: look
+-- One row, made anew for each poll; each part is a few steps in an index, however many runs sleep.
 select
   (select min(due_at) from {t}queue
    where namespace = :namespace and process_id is null and workflow = any(:workflows)),
   (select min(lease_until) from {t}process where namespace = :namespace and process_id <> :process_id),
   (select count(*) from {t}queue where namespace = :namespace and process_id = :process_id),
-  (select coalesce(string_agg(run_id, ','), '') from {t}queue
+  (select string_agg(run_id, ',') from {t}queue
    where namespace = :namespace and process_id = :process_id and woken = 1)
-
--- name: give_back
-with back as (
-  update {t}queue set process_id = null, due_at = :now
-  where namespace = :namespace and process_id = :process_id and run_id = any(:run_ids)
-  returning run_id
-)
-update {t}run r set state = 'queued' from back b
-where r.namespace = :namespace and r.run_id = b.run_id and r.state = 'running'

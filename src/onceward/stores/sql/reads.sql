@@ -18,9 +18,10 @@ order by r.run_id desc
 limit :limit
 
 -- name: runs_of_event
--- By the identity index.
+-- By the identity index, which is partial: SQLite takes it only where the query says its condition
+-- in the same words.
 select {run} from {t}run r{by_identity}
-where r.namespace = :namespace and r.source = :source and r.event_id = :event_id
+where r.namespace = :namespace and r.source = :source and r.source is not null and r.event_id = :event_id
   and (cast(:before as text) is null or r.run_id < :before)
   and (cast(:workflow as text) is null or r.workflow = :workflow)
   and (cast(:state as text) is null or r.state = :state)

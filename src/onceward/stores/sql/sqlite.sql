@@ -5,8 +5,8 @@
 -- One row, or this process was evicted and may not write.
 update {t}committer set last_batch = ? where namespace = ? and process_id = ? and epoch = ?
 
--- name: fence
-select fence from {t}run where namespace = ? and run_id = ?
+-- name: fences
+select run_id, fence from {t}run where namespace = ? and run_id in (select value from json_each(?))
 
 -- name: insert_event
 -- The unique key decides who won; the loser reads what the winner made.
@@ -14,8 +14,8 @@ insert into {t}event (namespace, source, id, type, payload, received_at, subject
 values (?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
 
 -- name: winner
-select workflow, run_id from {t}run
-where namespace = ? and source = ? and event_id = ? and replay_id = ''
+select workflow, run_id from {t}run{by_identity}
+where namespace = ? and source = ? and source is not null and event_id = ? and replay_id = ''
 
 -- name: content_hash
 select content_hash from {t}event where namespace = ? and source = ? and id = ?
@@ -173,8 +173,8 @@ insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail) valu
 select 1 from {t}event where namespace = ? and source = ? and id = ?
 
 -- name: replayed
-select run_id from {t}run
-where namespace = ? and source = ? and event_id = ? and workflow = ? and replay_id = ?
+select run_id from {t}run{by_identity}
+where namespace = ? and source = ? and source is not null and event_id = ? and workflow = ? and replay_id = ?
 
 -- name: histories
 select s.run_id, {step} from {t}step s

@@ -75,6 +75,30 @@ def a_migration_that_dies_before_its_commit_leaves_the_old_schema(stores: StoreF
     stores.make().open(migrate=True)
 
 
+def a_schema_that_came_through_interruptions_is_a_fresh_one(stores: StoreFactory) -> None:
+    """However often a migration was cut off before, nothing of it is left over."""
+    for number in (1, 3, 8):
+        with failing_at("migrate.statement", hit=number):
+            raised(Planted, lambda: stores.make().open(migrate=True))
+    stores.open()
+    fresh = stores.another()
+    fresh.open()
+
+    assert stores.schema() == fresh.schema()
+    assert "event" in fresh.schema()
+
+
+def a_schema_made_by_the_printed_script_is_a_fresh_one(stores: StoreFactory) -> None:
+    """A store accepts it as migrated, and can work with it."""
+    stores.run_script()
+    stores.make().open(migrate=False)
+    Process(stores).queue("evt_1")
+    fresh = stores.another()
+    fresh.open()
+
+    assert stores.schema() == fresh.schema()
+
+
 def a_newer_schema_is_refused_by_name(stores: StoreFactory) -> None:
     """An old binary touches nothing, asked to migrate or not, and cannot be used afterwards."""
     process = Process(stores)

@@ -24,7 +24,7 @@ from onceward.testing.store_scene import (
     together,
 )
 
-RACES = 20
+RACES = 10
 
 
 def _take_over(store: Store, stores: StoreFactory, *, skip: str = "", limit: int = CRASH_LIMIT) -> TakenOver:

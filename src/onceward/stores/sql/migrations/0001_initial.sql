@@ -1,4 +1,4 @@
--- The first schema. One text for both databases; three mechanical differences are macros:
+-- The first schema. One text for both databases; mechanical differences are macros:
 --   {t}      prefix of our tables: a schema on PostgreSQL, onceward_ on SQLite
 --   {key}    text that is compared byte by byte: text collate "C" / text
 --   {int}    a 64-bit integer: bigint / integer
@@ -6,6 +6,11 @@
 --   {bytes}  bytea / blob
 --   {packed} clustered by its key on SQLite (without rowid), nothing on PostgreSQL
 --   {hot}    room for updates in place on PostgreSQL (fillfactor), nothing on SQLite
+--   {if_...} makes an index partial on PostgreSQL though it has every row, so that only queries
+--            that name the condition use it: on an empty table its planner takes any index with
+--            the namespace for a look-up by key. Nothing on SQLite, which knows that a column is
+--            not null and then does not find the condition in any query
+--   {is_run_state}, {is_step_state}  that the state is one there is
 -- Every key starts with the namespace. Times are Unix milliseconds, JSON is text that the
 -- database never looks into.
 
@@ -23,9 +28,7 @@ create table {t}event (
     content_hash {key},
     primary key (namespace, source, id)
 );
--- Partial, though it has every row, so that only queries that name the condition use it: on an
--- empty table PostgreSQL's planner takes any index with the namespace for a look-up by key.
-create index {i}event_received on {t}event (namespace, received_at) where received_at > 0;
+create index {i}event_received on {t}event (namespace, received_at){if_received};
 
 -- One HTTP request that carried an event; body is null when the event's payload is the body.
 create table {t}delivery (
@@ -51,7 +54,7 @@ create table {t}run (
     source {key} not null,
     event_id {key} not null,
     replay_id {key} not null,
-    state {key} not null check (state in ({run_states})),
+    state {key} not null check ({is_run_state}),
     generation {small} not null,
     attempt {small} not null,
     failures {small} not null,
@@ -76,9 +79,7 @@ create table {t}run (
     primary key (namespace, run_id)
 ){packed}{hot};
 -- At most one original run per (event, workflow); a replay adds its request id (RULINGS 11).
--- Partial for the same reason as event_received; whoever names the source uses it.
-create unique index {i}run_identity on {t}run (namespace, source, event_id, workflow, replay_id)
-  where source is not null;
+create unique index {i}run_identity on {t}run (namespace, source, event_id, workflow, replay_id){if_source};
 create index {i}run_parent on {t}run (namespace, parent_run_id) where parent_run_id is not null;
 create index {i}run_problem on {t}run (namespace, problem_at) where problem_at is not null;
 
@@ -109,7 +110,7 @@ create table {t}step (
     ordinal {int} not null,
     seq {int} not null,
     kind {key} not null,
-    state {key} not null check (state in ({step_states})),
+    state {key} not null check ({is_step_state}),
     attempt {small} not null,
     tries {int} not null,
     started_at {int} not null,

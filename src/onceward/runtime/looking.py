@@ -1,0 +1,158 @@
+"""The look: once a poll, what is due, what woke, who died, and whether memory and store agree.
+
+One query a poll when nothing happens. In between it is brought forward by hints and by the time at
+which the next run is due. A look only ever leads to one claim: what a claim could not take (no slot
+is free, or it may have killed its holder) waits for the next poll, or the two would chase each
+other as fast as the store answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from onceward.core import errors
+from onceward.core.model import Millis
+from onceward.core.takeover import CRASH_LIMIT
+
+if TYPE_CHECKING:
+    from onceward.runtime.worker import Worker
+
+_log = logging.getLogger("onceward.worker")
+
+
+class Looking:
+    """The looks of one worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._stir = asyncio.Event()  # wakes the loop: to look, or to wait for another time
+        self._is_wanted = False
+        self._is_after_claim = False
+        self._next_due: Millis | None = None
+        self._took_over_at: Millis = 0
+        self._strays: dict[str, int] = {}  # runs that may be strays -> batches begun when they were seen
+
+    def hint(self) -> None:
+        """Ask for a look soon."""
+        self._is_wanted = True
+        self._stir.set()
+
+    def due_at(self, at: Millis) -> None:
+        """Hear that something will be due then."""
+        if self._next_due is None or at < self._next_due:
+            self._next_due = at
+            self._stir.set()
+
+    def claimed(self) -> None:
+        """Hear that a claim is over; if it was for runs whose time had come, look for the next time."""
+        if self._is_after_claim:
+            self._is_after_claim = False
+            self.hint()
+
+    async def forever(self) -> None:
+        """Poll, jittered; sooner when something is due or a hint comes."""
+        worker, loop = self._worker, self._worker.loop
+        next_at = loop.time()
+        while True:
+            pause_s = max(0.0, next_at - loop.time())
+            if self._next_due is not None:
+                pause_s = min(pause_s, max(0, self._next_due - worker.now_ms()) / 1000)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stir.wait(), pause_s)
+            self._stir.clear()
+            if self._next_due is not None and self._next_due <= worker.now_ms():
+                self._next_due = None
+                self._is_after_claim = True
+                worker.claim_due()
+            if not self._is_wanted and loop.time() < next_at:
+                continue
+            self._is_wanted = False
+            next_at = loop.time() + worker.settings.poll_ms / 1000 * (0.75 + 0.5 * worker.ids.draw())
+            process_id = worker.process_id
+            try:
+                await self._look()
+            except errors.LeaseLost:
+                worker.evicted(process_id)
+            except (errors.StoreUnavailable, errors.ReplyLost) as error:
+                _log.warning("the store is away: %s", error.what)
+            except Exception:  # noqa: BLE001 - whatever it is, the next look must come (B086)
+                _log.exception("the look at the store failed; the next one comes in a poll")
+
+    async def _look(self) -> None:
+        worker = self._worker
+        look = await worker.read(worker.store.look, worker.process_id, worker.names)
+        now = worker.now_ms()
+        if look.next_due is not None:
+            if look.next_due <= now:
+                worker.claim_due()
+            else:
+                self.due_at(look.next_due)
+        is_dead = look.oldest_lease is not None and look.oldest_lease < now
+        if is_dead or now - self._took_over_at >= worker.settings.lease_ms:
+            # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
+            await worker.read(self.take_over)
+        if look.woken:
+            parents = [worker.executions[run_id] for run_id in look.woken if run_id in worker.executions]
+            await worker.children.look(parents)
+        if look.owned < len(worker.executions):
+            await self._drop_lost()
+        if look.owned > len(worker.executions) + worker.expected():
+            await self._adopt()
+        worker.want_suspect()
+
+    async def _drop_lost(self) -> None:
+        """Stop runs that an operator took away from us in another process."""
+        worker = self._worker
+        candidates = list(worker.executions.values())
+        owned = await worker.read(worker.store.owned, worker.process_id)
+        for execution in candidates:
+            if execution.run_id not in owned:
+                execution.stop("lost")
+
+    async def _adopt(self) -> None:
+        """Give back runs that are ours in the store and not in memory: claims that we never heard of.
+
+        A run counts as one when every batch that was begun before it was first seen so is settled,
+        and it has not come to memory since.
+        """
+        worker, process_id = self._worker, self._worker.process_id
+        batches = worker.committer.batches
+        owned = await worker.read(worker.store.owned, process_id)
+        seen, self._strays = self._strays, {}
+        strays = []
+        for run_id in owned:
+            if run_id in worker.executions or run_id in worker.arriving:
+                continue
+            if run_id in seen and worker.committer.settled >= seen[run_id]:
+                strays.append(run_id)
+            else:
+                self._strays[run_id] = seen.get(run_id, batches)
+        if strays:
+            _log.warning("giving %d runs back whose claim was lost", len(strays))
+            await worker.read(worker.store.give_back, process_id, strays, worker.now_ms())
+            worker.claim_due()
+
+    def take_over(self) -> None:
+        """Free the runs of dead processes; blocks."""
+        worker = self._worker
+        self._took_over_at = worker.now_ms()
+        try:
+            taken = worker.store.take_over(worker.now_ms(), crash_limit=CRASH_LIMIT, skip=worker.process_id)
+        except errors.ReplyLost:
+            _log.warning("the reply to a takeover was lost; the next look tells what became of it")
+            worker.loop.call_soon_threadsafe(worker.hint)
+            return
+        except errors.StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, the next look takes over
+            _log.exception("a takeover failed")
+            return
+        for process_id in taken.processes:
+            _log.warning("took over %d runs of process %s, whose lease ended", taken.released, process_id)
+        for run_id in taken.held:
+            _log.error("run %s is held: it was lost with its process too often without progress", run_id)
+        if taken.released:
+            worker.loop.call_soon_threadsafe(worker.claim_due)

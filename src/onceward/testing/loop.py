@@ -1,0 +1,288 @@
+"""An event loop without a selector: time jumps to the next timer, and a seed decides who goes first.
+
+Callbacks belong to an `Owner`, a simulated process: one that is dead runs nothing more, one that
+is paused runs nothing until it is continued. Callbacks of different owners that are ready at the
+same time run in an order that the seed draws, as processes on a real machine would; those of one
+owner keep their order, which asyncio promises and code may lean on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+SPINS_MAX = 20_000
+"""Rounds of the loop without time going on after which something spins for ever."""
+
+CLOSES_MAX = 50
+"""How often a coroutine may refuse to be closed by awaiting something more."""
+
+
+class Owner:
+    """What callbacks belong to.
+
+    Attributes:
+        name: for traces.
+        is_dead: nothing of it runs any more.
+        is_paused: what becomes ready waits in ``parked`` until `SimLoop.resume`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.is_paused = False
+        self.parked: list[tuple[asyncio.Handle, Owner | None]] = []
+
+
+owner_var: ContextVar[Owner | None] = ContextVar("onceward_sim_owner", default=None)
+
+
+class Deadlock(RuntimeError):
+    """Nothing is ready and nothing is scheduled: what is awaited will never come."""
+
+
+class Spinning(RuntimeError):
+    """Callbacks keep making callbacks and time stands still."""
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task whose hash is its number, so that sets of tasks have the same order in every process."""
+
+    def __init__(
+        self, number: int, owner: Owner | None, coroutine: Coroutine[Any, Any, Any], **options: Any
+    ) -> None:
+        self.number = number
+        self.owner = owner
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        """Give the number; two tasks are equal only if they are the same."""
+        return self.number
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """A deterministic event loop.
+
+    Args:
+        seed: decides the order of what different owners do at the same time.
+
+    Attributes:
+        faults: what nobody caught, as (owner, context of the loop's exception handler).
+    """
+
+    def __init__(self, seed: int | str) -> None:
+        self._random = random.Random(f"loop {seed}")  # noqa: S311 - repeatable is what it must be
+        self._now = 0.0
+        self._ready: deque[tuple[asyncio.Handle, Owner | None]] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle, Owner | None]] = []
+        self._numbers = itertools.count()
+        self._task_numbers = itertools.count(1)
+        self._tasks: list[SimTask] = []
+        self._spins = 0
+        self._is_closed = False
+        self._current: Owner | None = None
+        self._interruption: Exception | None = None
+        self.faults: list[tuple[Owner | None, dict[str, Any]]] = []
+
+    # --- time and callbacks -------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Give virtual seconds since the loop was made."""
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run *callback* in the next round."""
+        context = copy_context() if context is None else context
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._is_closed:
+            self._ready.append((handle, context.get(owner_var)))
+        return handle
+
+    call_soon_threadsafe = call_soon  # there are no threads
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run *callback* after *delay* seconds."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run *callback* at a time."""
+        context = copy_context() if context is None else context
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if not self._is_closed:
+            heapq.heappush(self._timers, (when, next(self._numbers), handle, context.get(owner_var)))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Hear of a cancelled timer; it is dropped when its time comes."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Make a future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]  # the stub's signature differs between versions
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+        **_: Any,
+    ) -> asyncio.Task[Any]:
+        """Run a coroutine as a task."""
+        context = copy_context() if context is None else context
+        owner = context.get(owner_var)
+        task = SimTask(next(self._task_numbers), owner, coro, loop=self, name=name, context=context)
+        self._tasks.append(task)
+        return task
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def run_until_complete(self, future: Coroutine[Any, Any, T]) -> T:  # type: ignore[override]
+        """Run a coroutine to its end, and everything else as far as it goes meanwhile.
+
+        Raises:
+            Deadlock: it waits for something that will never come.
+            Spinning: something keeps the loop busy without time going on.
+        """
+        task = self.create_task(future)
+        asyncio._set_running_loop(self)
+        try:
+            while not task.done():
+                self._run_once()
+        finally:
+            asyncio._set_running_loop(None)
+        result: T = task.result()
+        return result
+
+    def interrupt(self, error: Exception) -> None:
+        """Make `run_until_complete` raise when the present callback is over."""
+        self._interruption = error
+
+    def _run_once(self) -> None:
+        ready, timers = self._ready, self._timers
+        if not ready:
+            while timers and timers[0][2].cancelled():
+                heapq.heappop(timers)
+            if not timers:
+                raise Deadlock(f"nothing is ready and nothing is scheduled at {self._now:.3f} s")
+            if timers[0][0] > self._now:
+                self._now = timers[0][0]
+                self._spins = 0
+        while timers and timers[0][0] <= self._now:
+            _, _, handle, owner = heapq.heappop(timers)
+            ready.append((handle, owner))
+        self._spins += 1
+        if self._spins > SPINS_MAX:
+            raise Spinning(f"{SPINS_MAX} rounds at {self._now:.3f} s; next is {ready[0][0]!r}")
+        batch = list(ready)
+        ready.clear()
+        for handle, owner in self._interleaved(batch):
+            if handle.cancelled():
+                continue
+            if owner is not None:
+                if owner.is_dead:
+                    continue
+                if owner.is_paused:
+                    owner.parked.append((handle, owner))
+                    continue
+            self._current = owner
+            handle._run()
+            if self._interruption is not None:
+                raise self._interruption
+
+    def _interleaved(
+        self, batch: list[tuple[asyncio.Handle, Owner | None]]
+    ) -> list[tuple[asyncio.Handle, Owner | None]]:
+        """Merge the owners' callbacks at random, each owner's in its own order."""
+        if len(batch) < 2:
+            return batch
+        queues: dict[Owner | None, deque[tuple[asyncio.Handle, Owner | None]]] = {}
+        for entry in batch:
+            queue = queues.get(entry[1])
+            if queue is None:
+                queue = queues[entry[1]] = deque()
+            queue.append(entry)
+        if len(queues) == 1:
+            return batch
+        turns = [entry[1] for entry in batch]
+        self._random.shuffle(turns)
+        return [queues[owner].popleft() for owner in turns]
+
+    def resume(self, owner: Owner) -> None:
+        """Let a paused owner go on with what became ready meanwhile."""
+        owner.is_paused = False
+        self._ready.extend(owner.parked)
+        owner.parked.clear()
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep what a callback raised, unless its owner is dead.
+
+        Futures that end unheard are told of when they are collected, which no seed decides;
+        `unretrieved` looks at the tasks among them.
+        """
+        owner = self._current
+        if not self._is_closed and "future" not in context and (owner is None or not owner.is_dead):
+            self.faults.append((owner, context))
+
+    def unretrieved(self) -> list[BaseException]:
+        """Give the errors of ended tasks that nobody looked at, dead owners' aside."""
+        found = []
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and task._log_traceback:
+                error = task.exception()
+                if error is not None and (task.owner is None or not task.owner.is_dead):
+                    found.append(error)
+        return found
+
+    def close(self) -> None:
+        """Dispose of every task that is left; nothing of it is scheduled any more.
+
+        What such a coroutine does while it unwinds is the affair of whoever owns it: the store and
+        the ledger of a dead process refuse it.
+        """
+        self._is_closed = True
+        self._ready.clear()
+        self._timers.clear()
+        asyncio._set_running_loop(self)
+        try:
+            for task in self._tasks:  # grows while tasks that unwind make more
+                if task.done():
+                    task._log_traceback = False
+                    continue
+                task._log_destroy_pending = False
+                coroutine: Any = task.get_coro()
+                for _ in range(CLOSES_MAX):
+                    with contextlib.suppress(BaseException):
+                        coroutine.close()
+                        break
+        finally:
+            asyncio._set_running_loop(None)
+        self._tasks.clear()
+
+    def is_running(self) -> bool:
+        """Say whether this is the running loop."""
+        return asyncio._get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        """Say whether it was closed."""
+        return self._is_closed
+
+    def get_debug(self) -> bool:
+        """Say no: asyncio's debug mode looks at the real clock."""
+        return False

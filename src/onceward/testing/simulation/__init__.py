@@ -1,0 +1,1 @@
+"""The parts of the deterministic simulation; ``onceward.testing.simulate`` runs it."""

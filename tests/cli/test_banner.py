@@ -1,0 +1,59 @@
+"""The banner's lines for what a test cannot serve."""
+
+from __future__ import annotations
+
+from onceward import App, Context
+from onceward.cli.banner import Facts, lines
+from onceward.sources import GitHub, Stripe
+
+
+def shop() -> App:
+    app = App("sqlite:///shop.db", concurrency=8)
+    stripe = app.source(Stripe(secrets=["whsec_0123456789abcdefghij", "whsec_short"]))
+    app.source(GitHub(name="hub", insecure=True))
+
+    @app.workflow(on=[stripe["charge.*"], "order.paid"])
+    async def charged(ctx: Context, event: object) -> None: ...
+
+    @app.workflow
+    async def by_name(ctx: Context) -> None: ...
+
+    return app
+
+
+def found(facts: Facts, label: str) -> list[str]:
+    return [text for name, text in lines(shop(), facts) if name == label]
+
+
+OLD = {"store": "sqlite shop.db", "version": "SQLite 3.40.1", "durability": "WAL, synchronous=FULL"}
+
+
+def test_sources_and_workflows_stand_in_columns_with_secrets_masked() -> None:
+    facts = Facts("serve", OLD, address="http://127.0.0.1:8000")
+
+    assert found(facts, "sources") == [
+        "POST /hooks/stripe  Stripe, whsec_…ghij, whsec_…",
+        "POST /hooks/hub     GitHub, INSECURE, accepts anything",
+    ]
+    assert found(facts, "workflows") == ["charged  stripe charge.*, order.paid", "by_name  started by name"]
+
+
+def test_a_worker_has_no_address() -> None:
+    facts = Facts("worker", OLD)
+
+    assert found(facts, "address") == []
+    assert found(facts, "sources")[0] == "stripe  Stripe, whsec_…ghij, whsec_…"
+
+
+def test_old_sqlite_is_noted_where_several_processes_share_the_file() -> None:
+    new = OLD | {"version": "SQLite 3.51.3"}
+
+    assert found(Facts("serve", OLD), "note") == []
+    assert found(Facts("serve", new, workers=3), "note") == []
+    assert "SQLite before 3.51.3" in found(Facts("serve", OLD, workers=3), "note")[0]
+
+
+def test_how_postgresql_is_connected_is_said() -> None:
+    store = {"store": "host/db", "version": "PostgreSQL 15.8", "durability": "on", "connection": "direct"}
+
+    assert found(Facts("worker", store), "connection") == ["direct"]

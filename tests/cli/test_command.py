@@ -1,0 +1,123 @@
+"""The command itself: what it knows, how it refuses, what it loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from onceward import __version__
+from onceward.cli.main import main
+from onceward.cli.plain import plain
+from onceward.cli.refusal import exit_code_of
+from onceward.core import errors
+from tests.cli.running import environment
+
+
+def told(*arguments: str, env: dict[str, str] | None = None, color: bool = False) -> tuple[int, str]:
+    done = CliRunner(env=env).invoke(main, list(arguments), prog_name="onceward", color=color)
+    return done.exit_code, done.output
+
+
+def test_version_and_help_name_the_version_and_every_command() -> None:
+    assert told("--version") == (0, f"onceward {__version__}\n")
+
+    status, text = told("--help")
+
+    assert status == 0
+    assert all(f"  {name} " in text for name in ("demo", "migrate", "serve", "worker"))
+    assert "Exit status:" in text
+
+
+@pytest.mark.parametrize("command", ["demo", "migrate", "serve", "worker"])
+def test_each_command_has_help_that_fits_its_options(command: str) -> None:
+    status, text = told(command, "--help")
+
+    assert status == 0
+    assert text.startswith(f"Usage: onceward {command} [OPTIONS]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["srve"], "Did you mean 'serve'?"),
+        (["x"], "There are: demo, migrate, serve, worker."),
+        (["serve", "--prot", "1", "shop:app"], "--port"),
+        (["migrate", "--sql", "--check"], "exclude each other"),
+        (["serve"], "MODULE:APP"),
+    ],
+)
+def test_a_wrong_call_is_told_what_was_meant(arguments: list[str], meant: str) -> None:
+    status, text = told(*arguments)
+
+    assert status == 2
+    assert meant in text
+
+
+def test_an_error_of_ours_has_three_parts_and_no_traceback() -> None:
+    status, text = told("migrate")
+
+    assert (status, text.splitlines()) == (
+        2,
+        [
+            "Error [config]: No store is named.",
+            "  There is nowhere to keep events and runs.",
+            '  Write App("sqlite:///orders.db"), or set ONCEWARD_STORE.',
+        ],
+    )
+
+
+def test_colours_yield_to_no_color() -> None:
+    assert "\x1b[" in told("migrate", color=True)[1]
+    assert "\x1b[" not in told("migrate", env={"NO_COLOR": "1"}, color=True)[1]
+
+
+def test_an_unknown_variable_of_ours_is_an_error() -> None:
+    status, text = told("migrate", env={"ONCEWARD_STOER": "sqlite:///a.db"})
+
+    assert status == 2
+    assert "Did you mean ONCEWARD_STORE?" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.ConfigError("a"), 2),
+        (errors.StoreUnavailable("a"), 3),
+        (errors.SchemaNewer("a"), 3),
+        (errors.OncewardError("a"), 1),
+    ],
+)
+def test_the_exit_status_says_who_is_to_blame(error: errors.OncewardError, status: int) -> None:
+    assert exit_code_of(error) == status
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("as it is: é…", "as it is: é…"),
+        ("two\nlines\r\tand", "two\\nlines\\r\\tand"),
+        ("red \x1b[31m", "red \\x1b[31m"),
+        ("\u202eright to left\u2028", "\\u202eright to left\\u2028"),
+        ("\udc80 \U000e0001", "\\udc80 \\U000e0001"),
+    ],
+)
+def test_plain_text_cannot_move_a_cursor(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["serve", "--help"], ["demo", "--help"]])
+def test_help_loads_no_server_no_driver_and_nothing_that_draws(arguments: list[str]) -> None:
+    program = (
+        "import sys\nfrom onceward.cli.main import main\n"
+        f"main({arguments!r}, prog_name='onceward', standalone_mode=False)\nprint(*sorted(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment()
+    )
+
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "click" in loaded
+    assert loaded & {"uvicorn", "rich", "sqlite3", "psycopg", "http.server", "http.client"} == set()

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from onceward.core.errors import ConfigError
 from onceward.sources.base import Source
 
+BACKLOG = 2048  # uvicorn's own
+
 
 def bound(host: str, port: int) -> socket.socket:
     """Give a socket bound to the address, not yet listening.
@@ -29,6 +31,19 @@ def bound(host: str, port: int) -> socket.socket:
         raise cannot_listen(host, port, error) from error
     listener.set_inheritable(True)
     return listener
+
+
+def listen(listener: socket.socket) -> None:
+    """Let connections come in; they wait in the queue until a server accepts them.
+
+    Raises:
+        ConfigError: another process bound the same port and began to listen after our `bound`.
+    """
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        host, port = listener.getsockname()[:2]
+        raise cannot_listen(host, port, error) from error
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> ConfigError:

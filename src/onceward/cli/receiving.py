@@ -17,7 +17,7 @@ import uvicorn
 
 from onceward.app import App
 from onceward.cli import banner
-from onceward.cli.listen import address_of, bound, cannot_listen, refuse_insecure
+from onceward.cli.listen import address_of, bound, listen, refuse_insecure
 from onceward.cli.signals import stop_signals, stop_with_parent
 from onceward.cli.starting import prepared
 
@@ -60,6 +60,7 @@ def serve(
             from onceward.cli.supervisor import supervise
 
             facts = asyncio.run(_facts_of_closed(app, address_of(listener), workers))
+            listen(listener)
             banner.show(app, facts)
             # The rest each worker reads from where we read it.
             options = {**given, "instance": settings.instance}
@@ -80,6 +81,8 @@ async def _facts_of_closed(app: App, address: str, workers: int) -> banner.Facts
 def _serve_here(app: App, listener: socket.socket, *, is_told: bool) -> None:
     async def prepare() -> None:
         await app.open()
+        # Before the banner: whoever reads the address may connect to it.
+        listen(listener)
         if not is_told:
             banner.show(app, await banner.facts(app, "serve", address=address_of(listener)))
 
@@ -93,13 +96,8 @@ def _serve_here(app: App, listener: socket.socket, *, is_told: bool) -> None:
         timeout_graceful_shutdown=max(1, app.settings.drain_ms // 1000),
     )
     server = _Server(config, prepare)
-    host, port = listener.getsockname()[:2]
     with stop_signals(server.ask_to_stop):
-        try:
-            server.run(sockets=[listener])
-        except OSError as error:
-            # Another process bound the same port and began to listen between our two steps.
-            raise cannot_listen(host, port, error) from error
+        server.run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):

@@ -637,5 +637,3 @@ class App:
 
     async def _ask(self, read: str, *args: Any) -> Any:
         return await self._desk.ask(read, *args)
-
-

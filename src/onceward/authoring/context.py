@@ -26,6 +26,9 @@ from onceward.core.retry import Retry
 P = ParamSpec("P")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
 
 RESERVED = ("item", "retry", "timeout")
 """Keywords of ``step.run`` that are its own, not the function's."""
@@ -242,7 +245,37 @@ class StepVerbs:
         """
         return await self._session.emit(name, str(item), type, payload, subject, None)
 
-    async def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str:
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(self, name: str, workflow: Workflow[[], Any], /, *, item: object = ...) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[A1], Any], a1: A1, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[A1, A2], Any], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(
+        self,
+        name: str,
+        workflow: Workflow[[A1, A2, A3], Any],
+        a1: A1,
+        a2: A2,
+        a3: A3,
+        /,
+        *,
+        item: object = ...,
+    ) -> str: ...
+    async def start(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> str:
         """Start a run of another workflow exactly once, detached; give its id.
 
         Args:
@@ -260,7 +293,25 @@ class StepVerbs:
         run_id: str = await self._session.start(name, item, workflow, args, kwargs, False, None)
         return run_id
 
-    async def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    async def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[Event], R], payload: Any = ..., /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    async def call(self, name: str, workflow: Workflow[[], R], /, *, item: object = ...) -> R: ...
+    @overload
+    async def call(self, name: str, workflow: Workflow[[A1], R], a1: A1, /, *, item: object = ...) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
+    ) -> R: ...
+    async def call(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Start a run of another workflow exactly once, wait for it and give its result.
 
         It is cancelled with this run.
@@ -276,8 +327,7 @@ class StepVerbs:
             StepFailed: the called run failed or was cancelled.
         """
         item = str(kwargs.pop("item", ""))
-        result: R = await self._session.start(name, item, workflow, args, kwargs, True, None)
-        return result
+        return await self._session.start(name, item, workflow, args, kwargs, True, None)
 
 
 class Context(_Base):
@@ -375,15 +425,58 @@ class SyncStepVerbs:
             self._session.emit(name, str(item), type, payload, subject, threading.current_thread())
         )
 
-    def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str:
+    @overload
+    def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+    @overload
+    def start(
+        self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    def start(self, name: str, workflow: Workflow[[], Any], /, *, item: object = ...) -> str: ...
+    @overload
+    def start(self, name: str, workflow: Workflow[[A1], Any], a1: A1, /, *, item: object = ...) -> str: ...
+    @overload
+    def start(
+        self, name: str, workflow: Workflow[[A1, A2], Any], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    def start(
+        self,
+        name: str,
+        workflow: Workflow[[A1, A2, A3], Any],
+        a1: A1,
+        a2: A2,
+        a3: A3,
+        /,
+        *,
+        item: object = ...,
+    ) -> str: ...
+    def start(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> str:
         """Start a run of another workflow exactly once, detached; see `StepVerbs.start`."""
         run_id: str = self._start(name, workflow, args, kwargs, False)
         return run_id
 
-    def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[Event], R], payload: Any = ..., /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    def call(self, name: str, workflow: Workflow[[], R], /, *, item: object = ...) -> R: ...
+    @overload
+    def call(self, name: str, workflow: Workflow[[A1], R], a1: A1, /, *, item: object = ...) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
+    ) -> R: ...
+    def call(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Start a run of another workflow and wait for it; see `StepVerbs.call`."""
-        result: R = self._start(name, workflow, args, kwargs, True)
-        return result
+        return self._start(name, workflow, args, kwargs, True)
 
     def _start(
         self,

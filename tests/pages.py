@@ -3,7 +3,7 @@
 A fence says by its note what is done with it::
 
     ```python                        part of the page's own program, `<page>.py`
-    ```python look.py                part of a file of that name
+    ```python look.py                part of a file of that name, which runs unless the page runs it
     ```python no-run: <reason>       left out
     ```sh                            run by bash, in the order of the page
     ```sh serves                     started in the background; what follows waits until it is healthy
@@ -22,11 +22,12 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from onceward.testing.server_home import LOOPBACK, free_port
 from tests.helpers import eventually
@@ -140,7 +141,8 @@ class Folder:
         for name, code in files.items():
             (self.path / name).write_text(self._here(code))
         for name in files:
-            if name not in called and f"{name.removesuffix('.py')}:" not in called:
+            others = "\n".join(code for other, code in files.items() if other != name)
+            if not any(use in called + others for use in (name, f"{name.removesuffix('.py')}:app")):
                 self._run([sys.executable, "-W", "error", name])
         try:
             for fence, shown in shell:
@@ -224,3 +226,36 @@ def matches(shown: str, printed: str) -> bool:
     """Say whether an output is the one that a page shows."""
     pattern = ".*".join(re.escape(part) for part in shown.strip().split("…"))
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
+
+
+async def call(
+    application: Any, method: str, path: str, headers: Mapping[str, str], body: bytes
+) -> tuple[int, bytes]:
+    """Make one request of an ASGI application and give the reply's status and body."""
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "client": (LOOPBACK, 1),
+        "server": (LOOPBACK, 80),
+    }
+    messages: Iterator[dict[str, Any]] = iter(
+        [{"type": "http.request", "body": body}, {"type": "http.disconnect"}]
+    )
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return next(messages)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await application(scope, receive, send)
+    return int(sent[0]["status"]), b"".join(message.get("body", b"") for message in sent[1:])

@@ -22,7 +22,7 @@ from onceward.authoring.event import Event
 from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Policies, Workflow
-from onceward.core import errors, ids, json_plain
+from onceward.core import asked, errors, ids, json_plain
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
 from onceward.core.model import EventRow, ProcessRow, RunRow
@@ -102,6 +102,12 @@ class App:
     def source(self, source: SourceT) -> SourceT:
         """Register a source; its deliveries come in at ``POST /hooks/<name>``.
 
+        Args:
+            source: verifies the deliveries and reads events from them.
+
+        Returns:
+            The same source, to subscribe with: ``stripe["invoice.*"]``.
+
         Raises:
             ConfigError: the name is taken.
         """
@@ -139,8 +145,11 @@ class App:
         Args:
             function: async or plain.
             name: what identifies it in a run; the function's name by default.
-            retry: how it is tried again.
+            retry: how it is tried again; five tries with growing delays by default.
             timeout: how long one try may take.
+
+        Raises:
+            ConfigError: the name cannot be used, or *timeout* is no length of time.
         """
         timeout_ms = None if timeout is None else to_ms(timeout, what="timeout of a step")
 
@@ -182,8 +191,12 @@ class App:
             function: ``async def`` (it gets a `Context`) or plain (it gets a `SyncContext`).
             on: what starts it: ``stripe["charge.*"]``, the type of an emitted event, or several.
             name: the function's name by default; it must not change while runs are open.
-            retry: how often the whole run is tried again when its code fails.
+            retry: how often the whole run is tried again when its code fails; never by default.
             deadline: how long a run may take in all.
+
+        Raises:
+            ConfigError: the name is taken or cannot be used, the app does not have a source that
+                *on* names, the function takes no context, or the app is open already.
         """
         deadline_ms = None if deadline is None else to_ms(deadline, what="deadline of a workflow")
         decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms))
@@ -225,7 +238,7 @@ class App:
             runs: whether this process runs workflows, or only accepts and steers.
 
         Raises:
-            ConfigError: no store is named.
+            ConfigError: no store is named, or its driver is not installed.
             StoreUnavailable: the database cannot be reached.
             SchemaNewer: the store belongs to a newer Onceward.
         """
@@ -305,7 +318,11 @@ class App:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, *_: Any) -> AsyncIterator[None]:
-        """Open and close around a web application: ``FastAPI(lifespan=app.lifespan)``."""
+        """Open and close around a web application: ``FastAPI(lifespan=app.lifespan)``.
+
+        Raises:
+            OncewardError: as `open`; the web application does not start then.
+        """
         async with self:
             yield
 
@@ -380,7 +397,12 @@ class App:
             subject: what it is about.
             occurred_at: when it happened, with a time zone.
 
+        Returns:
+            The event's identity and its runs.
+
         Raises:
+            ConfigError: the type or the id cannot be used, or the app is not open.
+            NotStorable: the payload is more than JSON's own types.
             IdClash: the id exists with another payload.
             CallOutsideStep: called in a workflow outside a step.
             StoreUnavailable: nothing was stored.
@@ -416,7 +438,7 @@ class App:
         )
         accepted = await worker.accept(Accept(event, worker.runs_for(source, type, now)))
         if accepted.is_clash:
-            raise _clash(source, event.id)
+            raise asked.clash(source, event.id)
         handles = [self.run(run_id) for run_id in accepted.runs.values()]
         return Emitted(source, event.id, accepted.is_duplicate, handles)
 
@@ -449,10 +471,15 @@ class App:
                 event's payload.
             kwargs: likewise, by name; and ``id=``, which makes the start itself idempotent.
 
+        Returns:
+            A handle on the run; inside a step's body the run exists once the step is saved.
+
         Raises:
+            WorkflowUnknown: it is not a workflow of this app.
+            ConfigError: the arguments do not fit the function, or the app is not open.
+            NotStorable: an argument cannot be stored.
             IdClash: the id exists with other arguments.
             CallOutsideStep: called in a workflow outside a step.
-            NotStorable: an argument cannot be stored.
             StoreUnavailable: nothing was stored.
         """
         event_id: str | None = kwargs.pop("id", None)
@@ -475,7 +502,7 @@ class App:
         accept = worker.start_accept(workflow, event_id, text, hashed)
         accepted = await worker.accept(accept)
         if accepted.is_clash:
-            raise _clash(accept.event.source, accept.event.id)
+            raise asked.clash(accept.event.source, accept.event.id)
         run_id = accepted.runs[workflow.name]
         return RunHandle(self._desk, run_id, workflow, is_duplicate=accepted.is_duplicate)
 
@@ -490,7 +517,7 @@ class App:
         if first is None:
             return []
         if first.content_hash is not None and first.content_hash != event.content_hash:
-            raise _clash(event.source, event.id)
+            raise asked.clash(event.source, event.id)
         rows = await self._ask("runs", RunFilter(source=event.source, event_id=event.id, limit=1_000))
         return [row.run_id for row in reversed(rows) if not row.replay_id]
 
@@ -514,7 +541,11 @@ class App:
     # --- looking -----------------------------------------------------------------------------
 
     def run(self, run_id: str) -> RunHandle[Any]:
-        """Give a handle on a run by its id; whether it exists is seen when it is asked something."""
+        """Give a handle on a run by its id; whether it exists is seen when it is asked something.
+
+        Args:
+            run_id: as in replies, logs and rows: ``run_`` and 26 characters.
+        """
         return RunHandle(self._desk, run_id)
 
     async def runs(
@@ -538,20 +569,27 @@ class App:
             problems: only failed and held runs that nobody dismissed.
             before: only runs older than this run id, for the next page.
             limit: at most this many, up to 1,000.
+
+        Raises:
+            ConfigError: there is no such state, or *limit* is out of range.
         """
         where = RunFilter(
             workflow=workflow,
-            state=None if state is None else RunState(state),
+            state=None if state is None else asked.checked_state(state),
             source=source,
             event_id=event_id,
             before=before,
-            limit=_checked_limit(limit),
+            limit=asked.checked_limit(limit),
             problems=problems,
         )
         return await self._ask("runs", where)  # type: ignore[no-any-return]
 
     async def event(self, source: str, id: str) -> EventView:
         """Give a stored event with its runs and deliveries.
+
+        Args:
+            source: the source's name; ``emit/<type>`` for what `emit` stored.
+            id: the event's id there.
 
         Raises:
             NotFound: no such event in this namespace.
@@ -580,9 +618,12 @@ class App:
             subject: only about this subject.
             before: only older than this (received_at, source, id), for the next page.
             limit: at most this many, up to 1,000.
+
+        Raises:
+            ConfigError: *limit* is out of range.
         """
         where = EventFilter(
-            source=source, type=type, subject=subject, before=before, limit=_checked_limit(limit)
+            source=source, type=type, subject=subject, before=before, limit=asked.checked_limit(limit)
         )
         return await self._ask("events", where)  # type: ignore[no-any-return]
 
@@ -596,17 +637,3 @@ class App:
 
     async def _ask(self, read: str, *args: Any) -> Any:
         return await self._desk.ask(read, *args)
-
-
-def _checked_limit(limit: int) -> int:
-    if not 1 <= limit <= 1_000:
-        raise errors.ConfigError(f"limit={limit} is not between 1 and 1,000.", todo="Page with before=.")
-    return limit
-
-
-def _clash(source: str, event_id: str) -> errors.IdClash:
-    return errors.IdClash(
-        f"The event {event_id!r} of {source!r} exists with other content.",
-        means="The first stays as it is; nothing was stored.",
-        todo="Use another id for another fact, or leave the id out.",
-    )

@@ -25,7 +25,7 @@ HandleT_co = TypeVar("HandleT_co", covariant=True)
 
 
 class RunHandle(Generic[R_co]):
-    """One run, by id; every method asks the store.
+    """One run, by id; every method asks the store. Got from `App.start`, `App.emit` and `App.run`.
 
     Attributes:
         run_id: the run's id.
@@ -54,19 +54,27 @@ class RunHandle(Generic[R_co]):
         return await self._desk.run_row(self.run_id)
 
     async def state(self) -> RunState:
-        """Give where the run stands."""
+        """Give where the run stands.
+
+        Raises:
+            NotFound: no such run in this namespace.
+        """
         return (await self.row()).state
 
     async def result(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109 - a wait, not a scope
-        """Wait for the run's end and give its result.
+        """Wait for the run's end and give its result; a held run has not ended.
 
         Args:
             timeout: how long to wait; the run goes on when it is over.
+
+        Returns:
+            What the workflow returned, read by its return annotation.
 
         Raises:
             RunFailed: it failed; the type and message of what ended it.
             RunWasCancelled: it was cancelled.
             TimeoutError: it has not ended yet.
+            NotFound: no such run in this namespace.
         """
         row = await self._desk.ended(self.run_id, None if timeout is None else to_ms(timeout, what="timeout"))
         if row.state is RunState.CANCELLED:
@@ -82,7 +90,11 @@ class RunHandle(Generic[R_co]):
         return result
 
     async def steps(self, generation: int | None = None) -> list[StepRow]:
-        """Give the records of a generation, the present one by default, in saved order."""
+        """Give the records of a generation in the order in which their outcomes were saved.
+
+        Args:
+            generation: counted from 1; the present one by default.
+        """
         return await self._desk.ask("steps", self.run_id, generation)  # type: ignore[no-any-return]
 
     async def attempts(self) -> list[AttemptRow]:
@@ -98,6 +110,9 @@ class RunHandle(Generic[R_co]):
 
         Joins an attempt that is under way, brings one forward that waits.
 
+        Args:
+            actor: who asks, for the audit.
+
         Raises:
             StateConflict: the run completed, was cancelled, is held or being cancelled.
         """
@@ -105,6 +120,11 @@ class RunHandle(Generic[R_co]):
 
     async def restart(self, *, actor: str = "app") -> Reply:
         """Begin a new generation of the same run: every step runs again; the old records stay.
+
+        The steps get new idempotency keys, so what they did is done again.
+
+        Args:
+            actor: who asks, for the audit.
 
         Raises:
             StateConflict: the run is being cancelled.
@@ -127,26 +147,46 @@ class RunHandle(Generic[R_co]):
             request_id: makes the replay itself idempotent: the same id gives the same run.
             actor: who asks, for the audit.
 
+        Returns:
+            A handle on the new run.
+
         Raises:
             ConfigError: the run has no such step.
+            NotStorable: the payload is more than JSON's own types.
+            NotFound: no such run in this namespace.
         """
         run_id, is_duplicate = await self._desk.replay(self.run_id, from_step, payload, request_id, actor)
         return RunHandle(self._desk, run_id, self._workflow, is_duplicate=is_duplicate)
 
     async def cancel(self, *, actor: str = "app") -> Reply:
-        """End the run from outside; its clean-up steps still run. The reply tells the truth."""
+        """End the run from outside; its clean-up steps still run. Never refused.
+
+        Args:
+            actor: who asks, for the audit.
+
+        Returns:
+            What happened: it is being cancelled, was cancelled before it began, or had ended.
+        """
         return await self._desk.steer(Verb.CANCEL, self.run_id, actor=actor)
 
     async def answer(self, answer: str, *, actor: str = "app") -> Reply:
-        """Let a held run go on: ``"retry"`` with another attempt, ``"fail"`` to give up.
+        """Let a held run go on, or give it up.
+
+        Args:
+            answer: ``"retry"`` for another attempt, ``"fail"`` to give up.
+            actor: who asks, for the audit.
 
         Raises:
             StateConflict: the run is not held.
+            ConfigError: there is no such answer.
         """
         return await self._desk.steer(Verb.ANSWER, self.run_id, actor=actor, answer=answer)
 
     async def dismiss(self, *, actor: str = "app") -> Reply:
         """Take a failed run off the list of open problems.
+
+        Args:
+            actor: who asks, for the audit.
 
         Raises:
             StateConflict: the run did not fail.
@@ -180,7 +220,10 @@ class EventView:
     """A stored event with its runs and deliveries.
 
     Attributes:
-        source, id, type, subject: what identifies and describes it.
+        source: who says so.
+        id: the event's id within its source.
+        type: what happened.
+        subject: what it is about, if the source says so.
         runs: its runs, the originals and their replays, oldest first.
         deliveries: the requests that carried it, oldest first; none for events of our own.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -17,7 +17,7 @@ from onceward.authoring.current import frame_var
 from onceward.authoring.event import Event
 from onceward.core import errors
 from onceward.core.duration import Duration
-from onceward.core.model import AttemptRow, EventRow, RunRow, StepRow
+from onceward.core.model import AttemptRow, EventRow, ProcessRow, RunRow, StepRow
 from onceward.core.states import RunState
 from onceward.core.steer import Reply
 from onceward.handles import Emitted, EventView, RunHandle
@@ -35,7 +35,11 @@ A3 = TypeVar("A3")
 
 
 class SyncApp:
-    """What ``app.sync`` gives."""
+    """What ``app.sync`` gives: the app's verbs, blocking, for code without an event loop.
+
+    Args:
+        app: whose verbs these are.
+    """
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -49,8 +53,11 @@ class SyncApp:
     def open(self, *, runs: bool = True) -> None:
         """Start the thread and open the app in it; calling it again does nothing.
 
+        Args:
+            runs: whether this process runs workflows, or only accepts and steers.
+
         Raises:
-            As `App.open`; then there is no thread either.
+            OncewardError: see `App.open`; then there is no thread either.
         """
         with self._lock:
             if self._loop is None:
@@ -64,7 +71,7 @@ class SyncApp:
             raise
 
     def close(self, grace: Duration | None = None) -> None:
-        """Close the app and end the thread."""
+        """Close the app and end the thread; see `App.close`."""
         if self._loop is not None:
             try:
                 self.wait(self._app.close(grace))
@@ -90,6 +97,9 @@ class SyncApp:
 
     def wait(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run a verb in the app's event loop and block until it answers.
+
+        Args:
+            coroutine: a call of a verb, e.g. ``app.start(…)``.
 
         Raises:
             StepMisuse: called in that event loop itself, which would wait for itself for ever.
@@ -155,7 +165,7 @@ class SyncApp:
         return self.wait(coroutine) if has_id or frame_var.get() is None else _at_once(coroutine)
 
     def run(self, run_id: str) -> SyncRunHandle[Any]:
-        """Give a handle on a run by its id."""
+        """Give a handle on a run by its id; see `App.run`."""
         return SyncRunHandle(self, self._app.run(run_id))
 
     def runs(
@@ -200,9 +210,22 @@ class SyncApp:
             self._app.events(source=source, type=type, subject=subject, before=before, limit=limit)
         )
 
+    def describe(self) -> Mapping[str, str]:
+        """Give what the store says of itself; see `App.describe`."""
+        return self.wait(self._app.describe())
+
+    def processes(self) -> list[ProcessRow]:
+        """List the processes that are registered in the store; see `App.processes`."""
+        return self.wait(self._app.processes())
+
 
 class SyncRunHandle(Generic[R_co]):
-    """A run, by id; the blocking twin of `RunHandle`."""
+    """A run, by id; the blocking twin of `RunHandle`.
+
+    Attributes:
+        run_id: the run's id.
+        is_duplicate: for a start with an ``id=``: the run existed already.
+    """
 
     def __init__(self, app: SyncApp, handle: RunHandle[R_co]) -> None:
         self._app = app
@@ -223,7 +246,7 @@ class SyncRunHandle(Generic[R_co]):
         return self._app.wait(self._handle.result(timeout))
 
     def steps(self, generation: int | None = None) -> list[StepRow]:
-        """Give the records of a generation in saved order."""
+        """Give the records of a generation in saved order; see `RunHandle.steps`."""
         return self._app.wait(self._handle.steps(generation))
 
     def attempts(self) -> list[AttemptRow]:
@@ -265,7 +288,7 @@ class SyncRunHandle(Generic[R_co]):
         return self._app.wait(self._handle.answer(answer, actor=actor))
 
     def dismiss(self, *, actor: str = "app") -> Reply:
-        """Take a failed run off the list of open problems."""
+        """Take a failed run off the list of open problems; see `RunHandle.dismiss`."""
         return self._app.wait(self._handle.dismiss(actor=actor))
 
     def __repr__(self) -> str:

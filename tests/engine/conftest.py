@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.engine.running import open_store
 
 from onceward.testing.invariants import check_invariants
+from tests.engine.running import open_store
 
 STORES = ("sqlite", "postgres")
 

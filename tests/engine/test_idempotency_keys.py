@@ -8,9 +8,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.engine.running import ONCE, SOON, evict, make_app, result_of, run_app
 
 from onceward import AUTO, App, Context, IdempotencyKey, RunFailed, SyncContext
+from tests.engine.running import ONCE, SOON, evict, make_app, result_of, run_app
 from tests.helpers import eventually_async
 
 if TYPE_CHECKING:
@@ -59,7 +59,10 @@ def test_a_parameter_gets_the_key_that_the_context_gives(sqlite_url: str, name: 
 
     @app.workflow()
     async def flow(ctx: Context) -> list[str]:
-        return [await ctx.step.run("pay", body, *args), await ctx.step.run("look", lambda: ctx.idempotency_key)]
+        return [
+            await ctx.step.run("pay", body, *args),
+            await ctx.step.run("look", lambda: ctx.idempotency_key),
+        ]
 
     given, read = result_of(app, flow)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.engine.running import SOON, evict, make_app, run_app
 
 from onceward import App, Context, RunFailed, RunHandle, RunState, SyncContext
+from tests.engine.running import SOON, evict, make_app, run_app
 from tests.helpers import eventually_async
 
 Flow = Callable[[Context], Awaitable[Any]]
@@ -108,7 +109,10 @@ async def race(ctx: Context, ledger: Ledger, delays: list[float]) -> Any:
         first = await ctx.step.run("a", ledger.work, "a", delays[0])
         return first + await ctx.step.run("b", ledger.work, "b", delays[1])
 
-    tasks = [asyncio.create_task(chain()), asyncio.create_task(ctx.step.run("c", ledger.work, "c", delays[2]))]
+    tasks = [
+        asyncio.create_task(chain()),
+        asyncio.create_task(ctx.step.run("c", ledger.work, "c", delays[2])),
+    ]
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
@@ -207,7 +211,7 @@ def test_bodies_whose_results_are_saved_never_run_again(store_url: str) -> None:
     async def one() -> None:
         handle = await app.start(flow)
         for count in range(1, 9):
-            await eventually_async(lambda: has_saved(handle, count))
+            await eventually_async(functools.partial(has_saved, handle, count))
             saved.update((handle.run_id, row.name) for row in await handle.steps() if row.state == "done")
             await evict(app, handle.run_id)
         await handle.result("20s")
@@ -351,7 +355,9 @@ def test_a_step_that_became_another_kind_holds_the_run(store_url: str) -> None:
     app, handle = deploy(store_url, before, after)
     row = run_app(app, lambda: held(handle))
 
-    assert row.reason == "code mismatch at step 'pay': it was saved as 'run' and the code now asks for 'sleep'"
+    assert (
+        row.reason == "code mismatch at step 'pay': it was saved as 'run' and the code now asks for 'sleep'"
+    )
 
 
 @pytest.mark.parametrize("is_branch", [False, True], ids=["in the workflow", "in a branch"])

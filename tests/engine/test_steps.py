@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.engine.running import ONCE, make_app, result_of, run_app
 
 from onceward import (
     App,
@@ -22,6 +21,7 @@ from onceward import (
     StepNameRepeated,
     SyncContext,
 )
+from tests.engine.running import ONCE, make_app, result_of, run_app
 
 
 async def add(a: int, b: int = 1) -> int:
@@ -170,7 +170,7 @@ def test_a_decorated_step_inside_a_body_is_part_of_that_step(store_url: str) -> 
     double, halve = decorated(app)
 
     async def both(n: int) -> int:
-        return await double(n) + halve(n)
+        return int(await double(n)) + halve(n)
 
     def both_plainly(n: int) -> int:
         return halve(n)
@@ -234,7 +234,8 @@ def test_a_plain_step_called_in_an_async_workflow_is_refused(sqlite_url: str) ->
 
     @app.workflow()
     async def flow(ctx: Context) -> int:
-        return halve(1)
+        value: int = halve(1)
+        return value
 
     failure = failure_of(app, flow)
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import onceward.core.failpoints as failpoints
 import tests.lifecycle.scenarios as scenarios
+from tests.helpers import eventually_async
 from tests.lifecycle.shop import Shop
 
 LOOK_S = 0.01
@@ -102,7 +103,7 @@ async def _play(order: dict[str, Any]) -> int:
         await stopped.wait()
     elif mode == "drain":
         scenario = asyncio.create_task(_quietly(scenarios.SCENARIOS[order["scenario"]].play(shop)))
-        await scenarios.eventually_async(lambda: _has_begun(shop), 10, what="a body")
+        await eventually_async(lambda: _has_begun(shop), 10, what="a body")
         scenario.cancel()
     else:
         await scenarios.SCENARIOS[order["scenario"]].play(shop)

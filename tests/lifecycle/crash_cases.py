@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
+from typing import Any
+
+import pytest
 
 from onceward.core.failpoints import REGISTRY
+from tests.lifecycle.checks import is_campaign
 from tests.lifecycle.scenarios import SCENARIOS
 
 
@@ -36,9 +41,9 @@ REACHED: dict[str, frozenset[str]] = {
     "parallel": COMMON,
     "race": COMMON,
     "sleeper": COMMON | SLEPT,
-    "retrier": COMMON | {"heartbeat.before_renew", *_both("step_start")},
+    "retrier": COMMON | frozenset(_both("step_start")),
     "parent": COMMON | SLEPT,
-    "backoff": COMMON | SLEPT,
+    "backoff": COMMON | LOADED | frozenset(_both("sleep")),
     "values": COMMON,
     "emitter": COMMON,
     "cancelled": COMMON | SLEPT | CANCELLED,
@@ -75,15 +80,40 @@ class Case:
         return f"{self.failpoint}:{self.action}:{self.nth}"
 
 
-def cases(action: str, passes: range, *, only: frozenset[str] | None = None) -> list[Case]:
-    """Give every case of one action: each story at each failpoint that it passes."""
-    return [
-        Case(scenario, failpoint, action, nth)
-        for scenario, reached in REACHED.items()
-        for failpoint in sorted(reached if only is None else reached & only)
-        for nth in passes
-    ]
-
-
 COMMITS = frozenset(name for name in REGISTRY if name.endswith("_commit") and "migrate" not in name)
 """Where a reply can be lost."""
+
+REFERENCE = ("steps", "plain", "parallel", "sleeper", "retrier", "parent", "emitter", "cancelled")
+"""The stories that are killed and stopped at every failpoint on both stores even in the short tier."""
+
+PASSES = {"short": range(1, 2), "campaign": range(1, 7)}
+"""At which passes of a failpoint a process is hit."""
+
+
+def cases(action: str) -> list[Any]:
+    """Give every case of one action with its store: in the campaign all there are, else a fair share.
+
+    The share: on SQLite every kill and every lost reply; the reference workflows killed and stopped
+    at every failpoint on both stores; of the rest every fourth.
+    """
+    tier = "campaign" if is_campaign() else "short"
+    found = []
+    for scenario, reached in REACHED.items():
+        for failpoint in sorted(reached & COMMITS if action == "drop-reply" else reached):
+            for nth in PASSES[tier]:
+                case = Case(scenario, failpoint, action, nth)
+                for store, is_wanted in _wanted(case).items():
+                    if is_wanted or tier == "campaign":
+                        marks = [pytest.mark.postgres] if store == "postgres" else []
+                        found.append(pytest.param(store, case, id=f"{store}-{case}", marks=marks))
+    return found
+
+
+def _wanted(case: Case) -> dict[str, bool]:
+    share = zlib.crc32(str(case).encode())
+    is_reference = case.scenario in REFERENCE and case.action in ("kill", "pause")
+    is_cheap = case.action in ("kill", "drop-reply")
+    return {
+        "sqlite": is_reference or is_cheap or share % 4 == 0,
+        "postgres": is_reference or share % 8 == 0,
+    }

@@ -76,18 +76,17 @@ class Child:
             self.code = found
         return found == "stopped"  # type: ignore[no-any-return]
 
-    def is_alive(self) -> bool:
-        """Say whether it has not ended."""
-        if self.code is not None:
-            return False
-        found = self._server.ask(op="wait", pid=self.pid, within_s=0, stopped=False)
-        if isinstance(found, int):
-            self.code = found
-        return self.code is None
+    def has_ended(self, within_s: float = 0) -> bool:
+        """Say whether it has ended, or does in time."""
+        if self.code is None:
+            found = self._server.ask(op="wait", pid=self.pid, within_s=within_s, stopped=False)
+            if isinstance(found, int):
+                self.code = found
+        return self.code is not None
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless it has ended."""
-        if self.is_alive():
+        if not self.has_ended():
             os.kill(self.pid, number)
 
     def text(self) -> str:
@@ -115,6 +114,11 @@ class Nursery:
     def ledger(self) -> Path:
         """Give the ledger's file."""
         return self.home / "ledger"
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Say which kind of store it is."""
+        return self.store.startswith("sqlite")
 
     def fork(
         self,

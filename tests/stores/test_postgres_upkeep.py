@@ -296,14 +296,14 @@ def test_a_process_alone_tells_nobody(stores: Postgres) -> None:
     """The hint is a query that finds no other process, not a notification."""
     process = Process(stores)
     with psycopg.connect(stores.dsn, autocommit=True) as connection:
-        connection.execute(f'listen "{stores.schema}"'.encode())
+        connection.execute(f'listen "{stores.schema_name}"'.encode())
         process.queue("evt_1")
         assert list(connection.notifies(timeout=QUIET_SECONDS)) == []
 
         Process(stores, "p2")
         process.queue("evt_2")
         (hint,) = connection.notifies(timeout=QUICK_SECONDS, stop_after=1)
-    assert (hint.channel, hint.payload) == (stores.schema, "default")
+    assert (hint.channel, hint.payload) == (stores.schema_name, "default")
 
 
 def test_another_namespace_is_not_told(stores: Postgres) -> None:
@@ -476,7 +476,7 @@ print("fine")
 def test_a_store_is_refused_after_a_fork_and_may_be_opened_anew(stores: Postgres) -> None:
     """The parent's sessions live on whatever its children do."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FORK, stores.dsn, stores.schema],
+        [sys.executable, "-W", "error", "-c", FORK, stores.dsn, stores.schema_name],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
@@ -495,31 +495,19 @@ def run_script(dsn: str, script: str) -> None:
         connection.execute(script.encode())
 
 
-def test_a_store_made_by_the_printed_script_is_a_fresh_store(stores: Postgres, shared_database: str) -> None:
-    by_hand = Postgres(shared_database)
-    setup = (f'create schema if not exists "{by_hand.schema}"',)
-    run_script(by_hand.dsn, migrate.script(postgres_macros(by_hand.schema), now_ms=START, setup=setup))
-    store, fresh = by_hand.make(), stores.open()
-
-    store.open(migrate=False)
-
-    assert text_of(store, by_hand) == text_of(fresh, stores)
-    by_hand.close()
-
-
 def text_of(store: Any, stores: Postgres) -> str:
     text: str = store.schema()
     assert len(text.splitlines()) > 50
-    return text.replace(stores.schema, "schema")
+    return text.replace(stores.schema_name, "onceward")
 
 
 def test_a_store_of_every_older_version_becomes_a_fresh_one(stores: Postgres, shared_database: str) -> None:
     fresh = text_of(stores.open(), stores)
     for count in range(len(migrate.NAMES) + 1):
         older = Postgres(shared_database)
-        macros = postgres_macros(older.schema)
+        macros = postgres_macros(older.schema_name)
         known = migrate.migrations(macros)[:count]
-        parts = [f'create schema "{older.schema}"', migrate.VERSION_TABLE.format(**macros)]
+        parts = [f'create schema "{older.schema_name}"', migrate.VERSION_TABLE.format(**macros)]
         for migration in known:
             parts += [*migration.statements, migrate.record(migration, macros, now_ms=START)]
         run_script(older.dsn, ";".join(parts))

@@ -26,6 +26,9 @@ from onceward.core.retry import Retry
 P = ParamSpec("P")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
 
 RESERVED = ("item", "retry", "timeout")
 """Keywords of ``step.run`` that are its own, not the function's."""
@@ -174,9 +177,10 @@ class StepVerbs:
             kwargs: the function's keywords.
 
         Raises:
-            StepFailed: its tries are used up, or it failed for good.
+            StepFailed: its tries are used up, or it failed for good, as with a result that cannot
+                be stored.
             StepMisuse: the name repeats in parallel branches, or a step is called inside a step.
-            NotStorable: never here: a result that cannot be stored fails the step by name.
+            ConfigError: no value of the function's return annotation could be stored.
         """
         function, item, options, kwargs = _prepare(name, function, args, kwargs)
         return await self._session.step(name, item, function, args, kwargs, options, None)
@@ -188,21 +192,39 @@ class StepVerbs:
             name: what identifies the sleep.
             delay: a ``timedelta``, seconds or a text such as ``"7d"``.
             item: which element of a loop this is.
+
+        Raises:
+            ConfigError: *delay* is no length of time, or over a hundred years.
         """
         await self._session.sleep(name, str(item), to_ms(delay, what=f"delay of sleep {name!r}"), None)
 
     async def uuid(self, name: str, *, item: object = "") -> uuid.UUID:
-        """Draw a random UUID once; every attempt gets the same."""
+        """Draw a random UUID once; every attempt gets the same.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
         drawn: uuid.UUID = await self._session.value("uuid", name, str(item), None)
         return drawn
 
     async def now(self, name: str, *, item: object = "") -> datetime:
-        """Look at the clock once; every attempt gets the same time, in UTC."""
+        """Look at the clock once; every attempt gets the same time, in UTC.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
         at: datetime = await self._session.value("now", name, str(item), None)
         return at
 
     async def random(self, name: str, *, item: object = "") -> float:
-        """Draw a number in [0, 1) once; every attempt gets the same."""
+        """Draw a number in [0, 1) once; every attempt gets the same.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
         drawn: float = await self._session.value("random", name, str(item), None)
         return drawn
 
@@ -211,30 +233,110 @@ class StepVerbs:
     ) -> tuple[str, str]:
         """Emit an event exactly once, with the step's checkpoint.
 
+        Args:
+            name: what identifies the step.
+            type: what happened; workflows that are ``on`` it get a run.
+            payload: JSON-native data.
+            subject: what the event is about.
+            item: which element of a loop this is.
+
         Returns:
             The event's source and id.
         """
         return await self._session.emit(name, str(item), type, payload, subject, None)
 
-    async def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Start a run of another workflow exactly once, detached; give its id."""
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(self, name: str, workflow: Workflow[[], Any], /, *, item: object = ...) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[A1], Any], a1: A1, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[A1, A2], Any], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(
+        self,
+        name: str,
+        workflow: Workflow[[A1, A2, A3], Any],
+        a1: A1,
+        a2: A2,
+        a3: A3,
+        /,
+        *,
+        item: object = ...,
+    ) -> str: ...
+    async def start(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> str:
+        """Start a run of another workflow exactly once, detached; give its id.
+
+        Args:
+            name: what identifies the step.
+            workflow: which.
+            args: what its function takes after the context; for one that takes an `Event`, the
+                event's payload.
+            kwargs: likewise, by name; and ``item=``, which element of a loop this is.
+
+        Raises:
+            ConfigError: the arguments do not fit the workflow's function.
+            NotStorable: an argument cannot be stored.
+        """
         item = str(kwargs.pop("item", ""))
         run_id: str = await self._session.start(name, item, workflow, args, kwargs, False, None)
         return run_id
 
-    async def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    async def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[Event], R], payload: Any = ..., /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    async def call(self, name: str, workflow: Workflow[[], R], /, *, item: object = ...) -> R: ...
+    @overload
+    async def call(self, name: str, workflow: Workflow[[A1], R], a1: A1, /, *, item: object = ...) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
+    ) -> R: ...
+    async def call(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Start a run of another workflow exactly once, wait for it and give its result.
+
+        It is cancelled with this run.
+
+        Args:
+            name: what identifies the step.
+            workflow: which.
+            args: what its function takes after the context; for one that takes an `Event`, the
+                event's payload.
+            kwargs: likewise, by name; and ``item=``, which element of a loop this is.
 
         Raises:
             StepFailed: the called run failed or was cancelled.
         """
         item = str(kwargs.pop("item", ""))
-        result: R = await self._session.start(name, item, workflow, args, kwargs, True, None)
-        return result
+        return await self._session.start(name, item, workflow, args, kwargs, True, None)
 
 
 class Context(_Base):
-    """What an ``async def`` workflow gets first: ``ctx.step`` with its verbs, and who it is."""
+    """What an ``async def`` workflow gets first.
+
+    Attributes:
+        step: the durable verbs, see `StepVerbs`.
+        event: what started the run.
+    """
 
     def __init__(self, session: Session, event: Event) -> None:
         super().__init__(session, event)
@@ -293,22 +395,22 @@ class SyncStepVerbs:
         return self._wait(self._session.step(name, item, function, args, kwargs, options, caller))
 
     def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
-        """Sleep until a deadline that is fixed when it is first reached; costs a row."""
+        """Sleep until a deadline that is fixed when it is first reached; see `StepVerbs.sleep`."""
         delay_ms = to_ms(delay, what=f"delay of sleep {name!r}")
         self._wait(self._session.sleep(name, str(item), delay_ms, threading.current_thread()))
 
     def uuid(self, name: str, *, item: object = "") -> uuid.UUID:
-        """Draw a random UUID once; every attempt gets the same."""
+        """Draw a random UUID once; every attempt gets the same; see `StepVerbs.uuid`."""
         drawn: uuid.UUID = self._value("uuid", name, item)
         return drawn
 
     def now(self, name: str, *, item: object = "") -> datetime:
-        """Look at the clock once; every attempt gets the same time, in UTC."""
+        """Look at the clock once; every attempt gets the same time, in UTC; see `StepVerbs.now`."""
         at: datetime = self._value("now", name, item)
         return at
 
     def random(self, name: str, *, item: object = "") -> float:
-        """Draw a number in [0, 1) once; every attempt gets the same."""
+        """Draw a number in [0, 1) once; every attempt gets the same; see `StepVerbs.random`."""
         drawn: float = self._value("random", name, item)
         return drawn
 
@@ -318,20 +420,63 @@ class SyncStepVerbs:
     def emit(
         self, name: str, type: str, payload: Any = None, *, subject: str | None = None, item: object = ""
     ) -> tuple[str, str]:
-        """Emit an event exactly once, with the step's checkpoint; give its source and id."""
+        """Emit an event exactly once; see `StepVerbs.emit`."""
         return self._wait(
             self._session.emit(name, str(item), type, payload, subject, threading.current_thread())
         )
 
-    def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Start a run of another workflow exactly once, detached; give its id."""
+    @overload
+    def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+    @overload
+    def start(
+        self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    def start(self, name: str, workflow: Workflow[[], Any], /, *, item: object = ...) -> str: ...
+    @overload
+    def start(self, name: str, workflow: Workflow[[A1], Any], a1: A1, /, *, item: object = ...) -> str: ...
+    @overload
+    def start(
+        self, name: str, workflow: Workflow[[A1, A2], Any], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    def start(
+        self,
+        name: str,
+        workflow: Workflow[[A1, A2, A3], Any],
+        a1: A1,
+        a2: A2,
+        a3: A3,
+        /,
+        *,
+        item: object = ...,
+    ) -> str: ...
+    def start(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> str:
+        """Start a run of another workflow exactly once, detached; see `StepVerbs.start`."""
         run_id: str = self._start(name, workflow, args, kwargs, False)
         return run_id
 
-    def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Start a run of another workflow exactly once, wait for it and give its result."""
-        result: R = self._start(name, workflow, args, kwargs, True)
-        return result
+    @overload
+    def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[Event], R], payload: Any = ..., /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    def call(self, name: str, workflow: Workflow[[], R], /, *, item: object = ...) -> R: ...
+    @overload
+    def call(self, name: str, workflow: Workflow[[A1], R], a1: A1, /, *, item: object = ...) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
+    ) -> R: ...
+    def call(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Start a run of another workflow and wait for it; see `StepVerbs.call`."""
+        return self._start(name, workflow, args, kwargs, True)
 
     def _start(
         self,
@@ -347,7 +492,12 @@ class SyncStepVerbs:
 
 
 class SyncContext(_Base):
-    """What a plain workflow gets first: the same verbs, blocking."""
+    """What a plain workflow gets first.
+
+    Attributes:
+        step: the durable verbs, blocking, see `SyncStepVerbs`.
+        event: what started the run.
+    """
 
     def __init__(self, session: Session, event: Event) -> None:
         super().__init__(session, event)

@@ -18,10 +18,18 @@ R = TypeVar("R")
 
 
 class Step(Generic[P, R]):
-    """A function that is a step when it is called inside a run, and itself outside.
+    """A function that is a step when it is called inside a run, and itself outside; see `App.step`.
 
     ``R`` is what a call gives: a coroutine for an ``async def`` function.
+
+    Args:
+        function: async or plain.
+        name: what identifies it in a run.
+        options: how it is tried.
+        item: which element of a loop it is for.
     """
+
+    __name__: str
 
     def __init__(self, function: Callable[P, R], name: str, options: StepOptions, item: str = "") -> None:
         self.function = function
@@ -32,7 +40,11 @@ class Step(Generic[P, R]):
         functools.update_wrapper(self, function)
 
     def item(self, item: object) -> Step[P, R]:
-        """Give the same step for one element of a loop, e.g. ``ship.item(order.id)(order)``."""
+        """Give the same step for one element of a loop, e.g. ``ship.item(order.id)(order)``.
+
+        Args:
+            item: what tells the element apart; its text counts.
+        """
         return Step(self.function, self.name, self.options, str(item))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -36,9 +36,18 @@ class Policies:
 
 
 class Workflow(Generic[P, R]):
-    """A function whose every run is durable.
+    """A function whose every run is durable; made by `App.workflow`.
 
     ``P`` are the parameters after the context, ``R`` the result.
+
+    Args:
+        function: async or plain, the context its first parameter.
+        name: what identifies it in the store.
+        triggers: what starts it.
+        policies: how its runs are tried and how long they may take.
+
+    Raises:
+        ConfigError: the name cannot be used, or the function takes no parameters.
     """
 
     def __init__(
@@ -105,6 +114,24 @@ class Workflow(Generic[P, R]):
             return json_plain.encode_plain(
                 args[0] if args else None, what=f"the payload of {self.name!r}", limit_bytes=limit_bytes
             )
+        args, kwargs = self._bound(args, kwargs)
+        packed = [
+            self._pack_one(self._positional(number), value, limit_bytes) for number, value in enumerate(args)
+        ]
+        named = [
+            f"{msgspec.json.encode(key).decode()}:{self._pack_one(self._named(key), value, limit_bytes)}"
+            for key, value in kwargs.items()
+        ]
+        text = f'{{"args":[{",".join(packed)}]' + (f',"kwargs":{{{",".join(named)}}}' if named else "") + "}"
+        size_bytes = len(text.encode())
+        if size_bytes > limit_bytes:
+            raise json_plain.too_large(f"The arguments of {self.name!r}", size_bytes, limit_bytes)
+        return text
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Give the arguments as they fit the function."""
+        if not kwargs and self._least <= len(args) <= len(self._positionals) and not self._is_variadic:
+            return args, kwargs
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -113,19 +140,20 @@ class Workflow(Generic[P, R]):
                 means="Nothing was started.",
                 todo="Pass what the function takes after its context.",
             ) from error
-        packed = [
-            self._pack_one(self._positional(number), value, limit_bytes)
-            for number, value in enumerate(bound.args)
-        ]
-        named = [
-            f"{msgspec.json.encode(key).decode()}:{self._pack_one(key, value, limit_bytes)}"
-            for key, value in bound.kwargs.items()
-        ]
-        text = f'{{"args":[{",".join(packed)}]' + (f',"kwargs":{{{",".join(named)}}}' if named else "") + "}"
-        size_bytes = len(text.encode())
-        if size_bytes > limit_bytes:
-            raise json_plain.too_large(f"The arguments of {self.name!r}", size_bytes, limit_bytes)
-        return text
+        return bound.args, bound.kwargs
+
+    @functools.cached_property
+    def _least(self) -> int:
+        """Give how many arguments the function needs; more than it can take by position is never."""
+        return sum(
+            1 + (one.kind is one.KEYWORD_ONLY) * len(self._parameters)
+            for one in self._parameters
+            if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        )
+
+    @functools.cached_property
+    def _is_variadic(self) -> bool:
+        return any(one.kind is one.VAR_POSITIONAL for one in self._parameters)
 
     @functools.cached_property
     def _signature(self) -> inspect.Signature:
@@ -160,7 +188,9 @@ class Workflow(Generic[P, R]):
             self._decode(self._positional(number), bytes(raw).decode())
             for number, raw in enumerate(packed.args)
         )
-        return args, {key: self._decode(key, bytes(raw).decode()) for key, raw in packed.kwargs.items()}
+        return args, {
+            key: self._decode(self._named(key), bytes(raw).decode()) for key, raw in packed.kwargs.items()
+        }
 
     def _of_payload(self, event: Event) -> Any:
         """Give the payload of an event as the first parameter's annotation says."""
@@ -170,9 +200,20 @@ class Workflow(Generic[P, R]):
         return self._decode(name, event.payload_text)
 
     def _positional(self, number: int) -> str:
-        """Give the name of the parameter that takes an argument by position; the rest goes to *args."""
-        positional = [one.name for one in self._parameters if one.kind is not one.KEYWORD_ONLY]
-        return positional[min(number, len(positional) - 1)]
+        """Give the name of the parameter that takes an argument by position; *args takes the rest."""
+        return self._positionals[min(number, len(self._positionals) - 1)]
+
+    @functools.cached_property
+    def _positionals(self) -> list[str]:
+        by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+        return [one.name for one in self._parameters if one.kind not in by_name]
+
+    def _named(self, key: str) -> str:
+        """Give the name of the parameter that takes an argument by name; **kwargs takes the rest."""
+        known = {one.name: one.kind for one in self._parameters}
+        if known.get(key, inspect.Parameter.VAR_KEYWORD) is not inspect.Parameter.VAR_KEYWORD:
+            return key
+        return next(name for name, kind in known.items() if kind is inspect.Parameter.VAR_KEYWORD)
 
     def _decode(self, name: str, text: str) -> Any:
         return self._codec_of(name).decode(text, what=f"Argument {name!r} of {self.name!r}")

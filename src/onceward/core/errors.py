@@ -246,13 +246,24 @@ class StepFailed(OncewardError):
     """A step used up its tries, or failed with an error that is not retried.
 
     The same on every attempt: what the body raised is kept as text, since an exception
-    cannot be rebuilt in another process.
+    cannot be rebuilt in another process; it is never the ``__cause__``, which only the first
+    attempt would have.
+
+    Attributes:
+        step: the step's name, item and number, for people.
+        error_type: the type of what the last try raised, with its module.
+        message: what it said.
+        tries: how many there were.
+        is_final: no further try could have ended differently, e.g. `Permanent`; the run is not
+            tried again either.
     """
 
     code = "step_failed"
     title = "A step failed"
 
-    def __init__(self, step: str, error_type: str, message: str, *, tries: int = 1) -> None:
+    def __init__(
+        self, step: str, error_type: str, message: str, *, tries: int = 1, is_final: bool = False
+    ) -> None:
         super().__init__(
             f"Step {step!r} failed after {tries} {'try' if tries == 1 else 'tries'}: {error_type}: {message}"
         )
@@ -260,6 +271,7 @@ class StepFailed(OncewardError):
         self.error_type = error_type
         self.message = message
         self.tries = tries
+        self.is_final = is_final
         self.step_key: tuple[str, str, int] | None = None
 
 

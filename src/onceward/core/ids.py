@@ -146,6 +146,14 @@ class IdSource:
             self._advance()
             return self._time + _digits(self._high, self._low)
 
+    def event_id(self) -> str:
+        """Give an id for an event of our own, above every earlier one.
+
+        In order of time: with random ids each event would touch a page of the index of its own
+        (2.4 times the cost of a whole three-step run on SQLite, measured).
+        """
+        return self.run_id().removeprefix(RUN_ID_PREFIX)
+
     def uuid7(self) -> uuid.UUID:
         """Give a UUID version 7 above every earlier one, and in one order with the run ids."""
         with self._lock:
@@ -164,7 +172,8 @@ class IdSource:
 
     def hex(self, n: int) -> str:
         """Give *n* random bytes as 2 *n* hexadecimal digits."""
-        return self._random_bytes(n).hex()
+        with self._lock:
+            return "".join([f"{self._word():016x}" for _ in range((n + 7) // 8)])[: 2 * n]
 
     def forget(self) -> None:
         """Drop buffered bytes; done by itself in a forked child, which shares them with its parent."""

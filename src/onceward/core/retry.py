@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
 from onceward.core.duration import Duration, show, to_ms
-from onceward.core.errors import ConfigError, NotStorable, Permanent, RetryLater, StepMisuse
+from onceward.core.errors import ConfigError, NotStorable, Permanent, RetryLater, StepFailed, StepMisuse
 from onceward.core.shown import class_name, shown, type_name
 
 Millis: TypeAlias = int
@@ -186,6 +186,11 @@ def decide(
     return Decision(delay_ms, f"try {tries + 1} of {chosen.max_tries} in {show(delay_ms)}{note}")
 
 
+def is_final(error: BaseException) -> bool:
+    """Say whether the error itself, or a cause of it, says that no later try can end differently."""
+    return _asked(error, None).final is not None
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """What the error itself, or a cause of it, says about another try."""
@@ -200,7 +205,7 @@ def _asked(error: BaseException, now_ms: Millis | None) -> _Asked:
     """Give the word nearest to the error: its own, then its parts' and causes', level by level."""
     for level in _levels(error):
         for node in level:
-            if isinstance(node, _FINAL):
+            if isinstance(node, _FINAL) or (isinstance(node, StepFailed) and node.is_final):
                 return _Asked(final=type_name(node))
         for node in level:
             if isinstance(node, RetryLater):

@@ -384,9 +384,7 @@ def _halves(
     return [half for half in halves if any(half)]
 
 
-def _apply(
-    store: Store, process_id: str, epoch: int, batch: Batch, is_in_doubt: bool = False
-) -> BatchResult:
+def _apply(store: Store, process_id: str, epoch: int, batch: Batch, is_in_doubt: bool = False) -> BatchResult:
     """Commit, and find out what happened when the reply is lost (RULINGS 1).
 
     Args:

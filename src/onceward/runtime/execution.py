@@ -383,9 +383,10 @@ class Execution:
         if record is not None and record.state is not StepState.OPEN:
             self.mismatch(key, error.what)
         now = self.worker.now_ms()
-        row = self.row(key, "run", StepState.FAILED, now, record=record, error=error_text(error))
+        text = error_text(error, is_final=True)
+        row = self.row(key, "run", StepState.FAILED, now, record=record, error=text)
         self.save(row)
-        raise failure_of(row) from error
+        raise failure_of(row) from None
 
     async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
         """Return when the deadline that was fixed at the first time has passed."""

@@ -40,7 +40,11 @@ def failure_of(record: StepRow) -> errors.StepFailed:
     """Give the error of a step whose saved outcome is a failure."""
     told = msgspec.json.decode(record.error or "{}")
     failure = errors.StepFailed(
-        str(record.key), told.get("type", "Exception"), told.get("message", ""), tries=record.tries
+        str(record.key),
+        told.get("type", "Exception"),
+        told.get("message", ""),
+        tries=record.tries,
+        is_final=told.get("is_final", False),
     )
     failure.step_key = (record.name, record.item, record.ordinal)
     return failure
@@ -60,9 +64,10 @@ def json_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def error_text(error: BaseException) -> str:
-    """Give what is saved of an exception."""
-    return json_text(describe_error(error))
+def error_text(error: BaseException, *, is_final: bool = False) -> str:
+    """Give what is saved of an exception, and whether it ended a step for good."""
+    told: dict[str, Any] = {**describe_error(error)}
+    return json_text({**told, "is_final": True} if is_final else told)
 
 
 def one_line(error: BaseException) -> str:

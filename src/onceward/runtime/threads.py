@@ -151,7 +151,8 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(result)
-    elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError("the function raised StopIteration"))
+    elif isinstance(error, (StopIteration, GeneratorExit)):
+        # Thrown into a coroutine they would mean that it is over.
+        future.set_exception(RuntimeError(f"the function raised {type(error).__name__}"))
     else:
         future.set_exception(error)

@@ -185,13 +185,15 @@ async def _failed_try(
         draw=worker.ids.draw(),
         now_ms=now,
     )
-    text = error_text(failure)
     if decision.delay_ms is None:
+        text = error_text(failure, is_final=retry.is_final(failure))
         row = execution.row(key, "run", StepState.FAILED, first_at, tries=tries, error=text)
         execution.save(row)
         if execution.recall.has_queue():
             await execution.recall.take_turn()
-        raise failure_of(row) from failure
+        _log.debug("run %s: step %r failed", execution.run_id, str(key), exc_info=failure)
+        raise failure_of(row)
+    text = error_text(failure)
     _log.info(
         "run %s of %s: try %d of step %r failed, the next begins in %d ms: %s",
         execution.run_id,

@@ -298,7 +298,7 @@ class Worker:
         )
         event = EventRow(
             source=f"start/{workflow.name}",
-            id=event_id if event_id is not None else self.ids.hex(12),
+            id=event_id if event_id is not None else self.ids.event_id(),
             type=workflow.name,
             payload=payload,
             received_at=now,
@@ -409,10 +409,12 @@ class Worker:
         self._has_backlog = others >= self._claim_limit or self._has_news
         if self._has_backlog:
             self.loop.call_soon(self.committer.claim)
-        fresh = [row for row in claimed if row.run.started_at is not None and _is_fresh(row.run)]
-        for row in fresh:
-            self._begin(row.run, row.event, [], self.process_id)
-        rest = [row for row in claimed if row not in fresh]
+        rest = []
+        for row in claimed:
+            if _is_fresh(row.run):
+                self._begin(row.run, row.event, [], self.process_id)
+            else:
+                rest.append(row)
         if rest:
             self._reserved += len(rest)
             self.arriving.update(row.run.run_id for row in rest)
@@ -576,6 +578,7 @@ class Worker:
         if process_id != self.process_id or self._is_rejoining or self.is_closing:
             return
         self._is_rejoining = True
+        self._successors.clear()
         _log.error(
             "process %s lost its lease; it drops %d runs and starts afresh", process_id, len(self.executions)
         )

@@ -46,7 +46,9 @@ def _migrations(macros: tuple[tuple[str, str], ...]) -> tuple[Migration, ...]:
         text = read_sql(f"migrations/{name}.sql")
         # The states' lists are part of the text that ran, the schema's name is not.
         checksum = hashlib.sha256(text.encode()).hexdigest()[:16]
-        found.append(Migration(version, name, checksum, tuple(_statements(render(_bare(text), dict(macros))))))
+        found.append(
+            Migration(version, name, checksum, tuple(_statements(render(_bare(text), dict(macros)))))
+        )
     return tuple(found)
 
 

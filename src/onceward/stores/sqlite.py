@@ -258,7 +258,7 @@ class SqliteStore(SqliteReads):
             ).rowcount
             if guarded != 1:
                 raise _evicted(process_id)
-            held = [writes.advance(connection, process_id, advance) for advance in batch.advances]
+            held = writes.advance(connection, process_id, batch.advances)
             accepted = [writes.accept(connection, process_id, accept) for accept in batch.accepts]
             claimed = [run for claim in batch.claims for run in writes.claim(connection, process_id, claim)]
             for kind in kinds:

@@ -99,25 +99,45 @@ class SqliteWrites:
 
     # --- from inside a run -------------------------------------------------------------------
 
-    def advance(self, connection: sqlite3.Connection, process_id: str, advance: Advance) -> bool:
-        """Write what a holder commits, all of it or, with an old fence, nothing."""
-        sql, namespace, run_id = self._sql, self._namespace, advance.run_id
-        if not self._has_fence(connection, run_id, advance.fence):
-            return False
-        if advance.steps:
-            self.save_steps(connection, run_id, advance.generation, advance.steps)
-        for accept in advance.accepts:
-            self._insert(connection, process_id, accept)
-        move = advance.move
-        if move is not None:
-            connection.execute(sql["move_run"], (namespace, run_id, *_move_parameters(move)))
+    def advance(
+        self, connection: sqlite3.Connection, process_id: str, advances: Sequence[Advance]
+    ) -> list[bool]:
+        """Write what holders commit, each whole or, with an old fence, not at all.
+
+        Returns:
+            For each whether its fence held.
+        """
+        fences = self._fences(connection, [advance.run_id for advance in advances])
+        held = [fences.get(advance.run_id) == advance.fence for advance in advances]
+        steps: list[tuple[Any, ...]] = []
+        moves: list[tuple[str, RunMove]] = []
+        for advance, holds in zip(advances, held, strict=True):
+            if not holds:
+                continue
+            run_id, generation = advance.run_id, advance.generation
+            steps += [_step_parameters(self._namespace, run_id, generation, step) for step in advance.steps]
+            for accept in advance.accepts:
+                self._insert(connection, process_id, accept)
+            if advance.move is not None:
+                moves.append((run_id, advance.move))
+        connection.executemany(self._sql["save_step"], steps)
+        self._move(connection, moves)
+        return held
+
+    def _fences(self, connection: sqlite3.Connection, run_ids: Sequence[str]) -> dict[str, int]:
+        if not run_ids:
+            return {}
+        rows = connection.execute(self._sql["fences"], (self._namespace, json_list(run_ids)))
+        return dict(rows.fetchall())
+
+    def _move(self, connection: sqlite3.Connection, moves: Sequence[tuple[str, RunMove]]) -> None:
+        sql, namespace = self._sql, self._namespace
+        connection.executemany(
+            sql["move_run"], [(namespace, run_id, *_move_parameters(move)) for run_id, move in moves]
+        )
+        for run_id, move in moves:
             self._place(connection, run_id, move)
             self.follow_up(connection, run_id, move)
-        return True
-
-    def _has_fence(self, connection: sqlite3.Connection, run_id: str, fence: int | None) -> bool:
-        row = connection.execute(self._sql["fence"], (self._namespace, run_id)).fetchone()
-        return row is not None and row[0] == fence
 
     def save_steps(
         self, connection: sqlite3.Connection, run_id: str, generation: int, steps: Sequence[StepRow]
@@ -149,8 +169,10 @@ class SqliteWrites:
 
     def accept(self, connection: sqlite3.Connection, process_id: str, accept: Accept) -> Accepted:
         """Insert the event with its runs, or find what the first accept of it made."""
-        if accept.by_run is not None and not self._has_fence(connection, accept.by_run, accept.by_fence):
-            return Accepted(False, False, {}, is_refused=True)
+        if accept.by_run is not None:
+            fences = self._fences(connection, [accept.by_run])
+            if fences.get(accept.by_run) != accept.by_fence:
+                return Accepted(False, False, {}, is_refused=True)
         return self._insert(connection, process_id, accept)
 
     def _insert(self, connection: sqlite3.Connection, process_id: str, accept: Accept) -> Accepted:

@@ -17,14 +17,18 @@ from onceward.core.states import RunState, StepState
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 
-def _list(values: type[RunState | StepState]) -> str:
-    return ", ".join(f"'{value.value}'" for value in values)
+def _any_of(values: type[RunState | StepState]) -> str:
+    """Give the condition of a CHECK for SQLite, which would build the list of an ``in`` anew for each row."""
+    return " or ".join(f"state = '{value.value}'" for value in values)
 
 
-_SHARED = {"run_states": _list(RunState), "step_states": _list(StepState)}
+def _in(values: type[RunState | StepState]) -> str:
+    return f"state in ({', '.join(repr(value.value) for value in values)})"
+
 
 SQLITE_MACROS: Mapping[str, str] = {
-    **_SHARED,
+    "is_run_state": _any_of(RunState),
+    "is_step_state": _any_of(StepState),
     "t": "onceward_",
     "i": "onceward_",
     "key": "text",
@@ -45,7 +49,8 @@ SQLITE_MACROS: Mapping[str, str] = {
 def postgres_macros(schema: str) -> Mapping[str, str]:
     """Give the macros for PostgreSQL; *schema* is a checked identifier."""
     return {
-        **_SHARED,
+        "is_run_state": _in(RunState),
+        "is_step_state": _in(StepState),
         "t": f'"{schema}".',
         "i": "",
         "key": 'text collate "C"',

@@ -5,8 +5,8 @@
 -- One row, or this process was evicted and may not write.
 update {t}committer set last_batch = ? where namespace = ? and process_id = ? and epoch = ?
 
--- name: fence
-select fence from {t}run where namespace = ? and run_id = ?
+-- name: fences
+select run_id, fence from {t}run where namespace = ? and run_id in (select value from json_each(?))
 
 -- name: insert_event
 -- The unique key decides who won; the loser reads what the winner made.

@@ -39,7 +39,9 @@ class Ledger(Hands):
         self._oracle = oracle
         self._mirror = oracle.mirror
         self._ended: dict[Execution, list[str]] = {}  # steps whose bodies ended well
-        self._asked: dict[tuple[Execution, str], tuple[str, ...]] = {}  # what had ended when a step was asked for
+        self._asked: dict[
+            tuple[Execution, str], tuple[str, ...]
+        ] = {}  # what had ended when a step was asked for
         self._caught: set[tuple[str, int, str]] = set()
         self._choices: dict[tuple[str, int], str] = {}
         self.begun = 0

@@ -1,4 +1,4 @@
--- The first schema. One text for both databases; three mechanical differences are macros:
+-- The first schema. One text for both databases; mechanical differences are macros:
 --   {t}      prefix of our tables: a schema on PostgreSQL, onceward_ on SQLite
 --   {key}    text that is compared byte by byte: text collate "C" / text
 --   {int}    a 64-bit integer: bigint / integer
@@ -10,6 +10,7 @@
 --            that name the condition use it: on an empty table its planner takes any index with
 --            the namespace for a look-up by key. Nothing on SQLite, which knows that a column is
 --            not null and then does not find the condition in any query
+--   {is_run_state}, {is_step_state}  that the state is one there is
 -- Every key starts with the namespace. Times are Unix milliseconds, JSON is text that the
 -- database never looks into.
 
@@ -53,7 +54,7 @@ create table {t}run (
     source {key} not null,
     event_id {key} not null,
     replay_id {key} not null,
-    state {key} not null check (state in ({run_states})),
+    state {key} not null check ({is_run_state}),
     generation {small} not null,
     attempt {small} not null,
     failures {small} not null,
@@ -109,7 +110,7 @@ create table {t}step (
     ordinal {int} not null,
     seq {int} not null,
     kind {key} not null,
-    state {key} not null check (state in ({step_states})),
+    state {key} not null check ({is_step_state}),
     attempt {small} not null,
     tries {int} not null,
     started_at {int} not null,

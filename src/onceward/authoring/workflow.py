@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
@@ -64,10 +64,30 @@ class Workflow(Generic[P, R]):
                 means="It must take the context first, to call steps with.",
                 todo="Write `async def fulfil(ctx: Context, …)`.",
             )
+        self._check_context(parameters[0])
         self._parameters = parameters[1:]
         self.__name__ = getattr(function, "__name__", name)
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
+
+    def _check_context(self, parameter: inspect.Parameter) -> None:
+        """Refuse a function that expects the other kind of context than the one that it gets."""
+        written = parameter.annotation
+        name = written.strip("\"'") if isinstance(written, str) else getattr(written, "__name__", "")
+        name = name.rpartition(".")[2]
+        kind, right = ("an async", "Context") if self.is_async else ("a plain", "SyncContext")
+        if name in ("Context", "SyncContext") and name != right:
+            raise errors.ConfigError(
+                f"The workflow {self.name!r} is {kind} function and takes a {name}.",
+                means=f"It would get a {right}, whose verbs are not the same.",
+                todo=f"Annotate its first parameter with {right}, or write {'def' if self.is_async else 'async def'}.",
+            )
+
+    if TYPE_CHECKING:
+
+        def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+            """Be matched by `Takes1` and the like; there is no such method."""
+            ...
 
     @functools.cached_property
     def result_codec(self) -> codec.Codec:

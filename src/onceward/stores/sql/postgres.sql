@@ -55,7 +55,7 @@ with given as materialized (
     seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
     ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
     wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
-  where old.state = 'open' or (old.state = 'failed' and excluded.state = 'open')
+  where old.state = 'open' or (old.state in ('failed', 'cut') and excluded.state = 'open')
 )
 select distinct run_id, fence from checked where not is_held
 
@@ -402,17 +402,18 @@ on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_
   is_suspect = excluded.is_suspect
 
 -- name: reopen
--- Failures that ended the attempt run again with all their tries; a record that backs off goes on
--- at once with those it has left. Every other record stays (RULINGS 19, 23).
+-- Failures that ended the attempt, and what they cut off, run again with all their tries; a record
+-- that backs off goes on at once with those it has left; a sleep keeps its deadline. Every other
+-- record stays (RULINGS 19, 23).
 with k as materialized (
   select :namespace as namespace, k.* from json_to_recordset(:keys) as k (name text, item text, ordinal bigint)
 )
-update {t}step s set tries = case s.state when 'failed' then 0 else s.tries end, state = 'open',
-  output = null, error = null, ended_at = null, wake_at = null
+update {t}step s set tries = case s.state when 'open' then s.tries else 0 end, state = 'open',
+  output = null, error = null, ended_at = null, wake_at = case s.kind when 'sleep' then s.wake_at end
 from k
 where s.namespace = any(array[k.namespace]) and s.run_id = :run_id and s.generation = :generation
   and s.name = k.name and s.item = k.item and s.ordinal = k.ordinal
-  and (s.state = 'failed' or (s.state = 'open' and s.kind = 'run'))
+  and (s.state in ('failed', 'cut') or (s.state = 'open' and s.kind = 'run'))
 
 -- name: insert_audit
 insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail)

@@ -228,6 +228,7 @@ class Execution:
         if self.run.crashes and row.state is not StepState.OPEN:
             self.run.crashes = 0  # a new checkpoint: it is not what kills its holders
             pending.move = ending.move_of(self, self.run.state)
+            pending.future.add_done_callback(lambda _: self.worker.cleared(self.run_id))
 
     async def durable(self) -> None:
         """Return when everything that the run saved is durable and the lease stands."""

@@ -287,8 +287,19 @@ on conflict (namespace, name) do update set triggers = excluded.triggers, seen_a
   deadline_ms = excluded.deadline_ms
 
 -- name: expired
+-- Processes whose lease ended; and owners that are not registered, since whoever deletes their row
+-- by hand would leave their runs to nobody (B013).
 select process_id from {t}process
-where namespace = :namespace and process_id <> :skip and lease_until < :now order by process_id
+where namespace = :namespace and process_id <> :skip and lease_until < :now
+union
+select q.process_id from {t}queue q
+where q.namespace = :namespace and q.process_id is not null and q.process_id <> :skip
+  and not exists (
+    select 1 from {t}process p where p.namespace = :namespace and p.process_id = q.process_id)
+order by process_id
+
+-- name: owns_any
+select 1 from {t}queue where namespace = :namespace and process_id = :process_id limit 1
 
 -- name: lock_process
 -- Judged again under the lock: a heartbeat may have come meanwhile.

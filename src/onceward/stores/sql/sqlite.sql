@@ -102,6 +102,12 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: insert_committer
 insert into {t}committer (namespace, process_id, epoch) values (?, ?, ?)
 
+-- name: unregistered
+-- Owners without a row: whoever deletes it by hand would leave their runs to nobody (B013).
+select distinct process_id from {t}queue
+where namespace = ?1 and process_id is not null
+  and process_id not in (select process_id from {t}process where namespace = ?1)
+
 -- name: same_instance
 select process_id from {t}process where namespace = ? and instance = ?
 

@@ -557,7 +557,7 @@ WALKS = {
 
 @pytest.mark.parametrize("file", ["sqlite.sql", "reads.sql"])
 def test_no_statement_walks_through_a_whole_namespace(stores: SqliteFile, path: Path, file: str) -> None:
-    """Beside a million finished runs nothing may get slower (DESIGN 7)."""
+    """Beside a million finished runs nothing may get slower."""
     stores.open()
     connection = sqlite3.connect(path)
     walks = {}

@@ -91,7 +91,8 @@ class Execution:
         )
         self._seq = max((row.seq for row in history), default=0)
         self._pending: PendingAdvance | None = None
-        self._open: dict[StepKey, StepRow] = {}  # records saved in this go that have no outcome yet
+        self._previous: PendingAdvance | None = None  # the one before, until it is durable
+        self._latest: dict[StepKey, StepRow | None] = {}  # records of this go; None for results
         self._deadline: asyncio.TimerHandle | None = None
         self._verbs: set[asyncio.Task[Any]] = set()  # tasks of verbs that threads wait for
         self._is_begun = False
@@ -201,18 +202,27 @@ class Execution:
         """Give the operation that gathers, a new one if the last was taken by a batch."""
         pending = self._pending
         if pending is None or pending.is_taken:
+            if pending is not None and not pending.is_durable:
+                self._previous = self._previous or pending
             pending = self._pending = PendingAdvance(self.run_id, self.generation, self.run.fence, self.loop)
             self.worker.committer.add(pending)
         return pending
+
+    def check_previous(self) -> None:
+        """Raise what a commit failed with that nobody waited for: what comes now would stand on it."""
+        previous = self._previous
+        if previous is not None and previous.is_durable:
+            self._previous = None
+        elif previous is not None and previous.future.done():
+            self._previous = None
+            if not previous.future.result():
+                raise errors.LeaseLost("The run was taken over or steered by an operator.")
 
     def save(self, row: StepRow, accepts: list[Accept] | None = None) -> None:
         """Hand a record over to be committed; nobody waits for it yet."""
         pending = self.operation()
         pending.steps[row.key] = row
-        if row.state is StepState.OPEN:
-            self._open[row.key] = row
-        else:
-            self._open.pop(row.key, None)
+        self._latest[row.key] = None if row.state is StepState.DONE else row
         if accepts:
             pending.accepts.extend(accepts)
         if self.run.crashes and row.state is not StepState.OPEN:
@@ -221,9 +231,10 @@ class Execution:
 
     async def durable(self) -> None:
         """Return when everything that the run saved is durable and the lease stands."""
-        pending = self._pending
-        if pending is not None and not pending.is_durable:
-            await self._commit(pending)
+        for pending in (self._previous, self._pending):
+            if pending is not None and not pending.is_durable:
+                await self._commit(pending)
+        self._previous = None
         await self.worker.may_start_steps()
         self.check_usable()
 
@@ -281,6 +292,33 @@ class Execution:
             ended_at=None if is_open else self.worker.now_ms(),
             **more,
         )
+
+    def latest(self, key: StepKey) -> StepRow | None:
+        """Give the newest record of a step, if it is no result."""
+        if key in self._latest:
+            return self._latest[key]
+        return self.recall.record(key)
+
+    def cut_after(self, seq: int) -> list[StepRow]:
+        """Give what the code cut off after the outcome with that number."""
+        rows = [self.latest(key) for key in {**dict.fromkeys(self.recall.keys()), **self._latest}]
+        return [row for row in rows if row is not None and row.state is StepState.CUT and row.seq > seq]
+
+    def _note_cut(self, key: StepKey, kind: str, error: asyncio.CancelledError) -> None:
+        """Save that the code cut a step off before its body, in a back-off or in another wait.
+
+        What the code does then is decided by it, so a later go must do the same (RULINGS 17).
+        """
+        if not self.is_from_outside(error):
+            return
+        record = self.latest(key)
+        if key in self._latest and record is None:
+            return  # it was done already
+        if record is None or record.state is StepState.OPEN:
+            now = self.worker.now_ms()
+            tries = 1 if record is None else max(1, record.tries)
+            wake_at = record.wake_at if record is not None and kind == "sleep" else None
+            self.save(self.row(key, kind, StepState.CUT, now, record=record, tries=tries, wake_at=wake_at))
 
     # --- saved answers -------------------------------------------------------------------------
 
@@ -373,6 +411,9 @@ class Execution:
             if record is not None and record.state is not StepState.OPEN:
                 return self.answer(record, facts.result)
             return await run_step(self, key, function, facts, args, kwargs, options, record)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, "run", error)
+            raise
         finally:
             self._leave()
 
@@ -393,6 +434,9 @@ class Execution:
         key = self._enter(name, item, caller)
         try:
             await waits.sleep(self, key, delay_ms)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, "sleep", error)
+            raise
         finally:
             self._leave()
 
@@ -401,6 +445,9 @@ class Execution:
         key = self._enter(name, item, caller)
         try:
             return await waits.value(self, key, kind)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, kind, error)
+            raise
         finally:
             self._leave()
 
@@ -411,6 +458,9 @@ class Execution:
         key = self._enter(name, item, caller)
         try:
             return await starts.emit(self, key, type_, payload, subject)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, "emit", error)
+            raise
         finally:
             self._leave()
 
@@ -440,6 +490,9 @@ class Execution:
         key = self._enter(name, item, caller)
         try:
             return await starts.start(self, key, workflow, args, kwargs, is_called=is_called)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, "call" if is_called else "start", error)
+            raise
         finally:
             self._leave()
 

@@ -32,6 +32,7 @@ class Looking:
         self._is_wanted = False
         self._is_after_claim = False
         self._next_due: Millis | None = None
+        self._took_over_at: Millis = 0
         self._strays: dict[str, int] = {}  # runs that may be strays -> batches begun when they were seen
 
     def hint(self) -> None:
@@ -89,7 +90,9 @@ class Looking:
                 worker.claim_due()
             else:
                 self.due_at(look.next_due)
-        if look.oldest_lease is not None and look.oldest_lease < now:
+        is_dead = look.oldest_lease is not None and look.oldest_lease < now
+        if is_dead or now - self._took_over_at >= worker.settings.lease_ms:
+            # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
             await worker.read(self.take_over)
         if look.woken:
             parents = [worker.executions[run_id] for run_id in look.woken if run_id in worker.executions]
@@ -135,11 +138,17 @@ class Looking:
     def take_over(self) -> None:
         """Free the runs of dead processes; blocks."""
         worker = self._worker
+        self._took_over_at = worker.now_ms()
         try:
             taken = worker.store.take_over(worker.now_ms(), crash_limit=CRASH_LIMIT, skip=worker.process_id)
         except errors.ReplyLost:
             _log.warning("the reply to a takeover was lost; the next look tells what became of it")
             worker.loop.call_soon_threadsafe(worker.hint)
+            return
+        except errors.StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, the next look takes over
+            _log.exception("a takeover failed")
             return
         for process_id in taken.processes:
             _log.warning("took over %d runs of process %s, whose lease ended", taken.released, process_id)

@@ -496,7 +496,7 @@ class Worker:
         if successor is not None:
             self._begin(*successor)
         self._unloaded.set()
-        if run.run_id not in self.executions:
+        if run.run_id not in self.executions and run.run_id not in self.arriving:
             self._let_go(run.run_id)
         if execution.stopping == "lost":
             self.claim_due()

@@ -2,7 +2,7 @@
 
 Whatever arrives, these functions return or raise `SignatureInvalid`, nothing else. They work on
 bytes throughout, because `hmac.compare_digest` raises on text that is not ASCII, which turned
-forged headers into server errors in many receivers (research: webhooks, 2.1).
+forged headers into server errors in many receivers.
 """
 
 from __future__ import annotations

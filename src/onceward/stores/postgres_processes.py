@@ -135,11 +135,16 @@ class PostgresProcesses:
             self._do(session, name, **mine)
 
     def is_dead(self, session: Session, process_id: str, now: Millis) -> bool:
-        """Lock a process's rows and judge its lease once more: a heartbeat may have come meanwhile."""
+        """Lock a process's rows and judge its lease once more: a heartbeat may have come meanwhile.
+
+        One that is not registered and still owns runs has no lease at all.
+        """
         mine = parameters(process_id=process_id)
         self._do(session, "lock_committer", **mine)
         rows = self._do(session, "lock_process", **mine)
-        return bool(rows) and rows[0][0] < now
+        if not rows:
+            return bool(self._do(session, "owns_any", **mine))
+        return bool(rows[0][0] < now)
 
     def unless_locked(
         self, session: Session, process_id: str, work: Callable[[Session], T]

@@ -266,9 +266,21 @@ class Oracle:
             run = rows.run
             if run["state"] == "held":
                 self._judge_held(run_id, run)
-            elif run["state"] not in TERMINAL_NAMES:
+            elif not self.rests(run_id):
                 self.complain("I8", run_id, f"{run['workflow']} is still {run['state']}: {rows.place}")
         self._judge_emits()
+
+    def rests(self, run_id: str) -> bool:
+        """Say whether a run has ended, or is held, or waits for called runs of which one is held."""
+        rows = self.mirror.runs[run_id]
+        if rows.run["state"] in TERMINAL_NAMES or rows.run["state"] == "held":
+            return True
+        if rows.run["state"] not in ("waiting", "cancelling"):
+            return False
+        called = [row["child_run_id"] for row in rows.step if row["kind"] == "call" and row["state"] == "open"]
+        resting = [self.rests(child) for child in called if child in self.mirror.runs]
+        states = {self.mirror.runs[child].run["state"] for child in called if child in self.mirror.runs}
+        return bool(resting) and all(resting) and states <= {"held", "waiting"}
 
     def _judge_held(self, run_id: str, run: Row) -> None:
         reason = run["reason"] or ""

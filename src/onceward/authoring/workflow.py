@@ -148,8 +148,8 @@ class Workflow(Generic[P, R]):
                     means="A start of such a workflow has one argument: the event's payload.",
                     todo=f"Write app.start({self.name}, payload).",
                 )
-            return json_plain.encode_plain(
-                args[0] if args else None, what=f"the payload of {self.name!r}", limit_bytes=limit_bytes
+            return json_plain.encode_payload(
+                args[0] if args else None, what=f"The payload of {self.name!r}", limit_bytes=limit_bytes
             )
         args, kwargs = self._bound(args, kwargs)
         packed = [
@@ -209,7 +209,7 @@ class Workflow(Generic[P, R]):
 
     def _pack_one(self, name: str, value: Any, limit_bytes: int) -> str:
         return self._codec_of(name).encode(
-            value, what=f"argument {name!r} of {self.name!r}", limit_bytes=limit_bytes
+            value, what=f"Argument {name!r} of {self.name!r}", limit_bytes=limit_bytes, role="argument"
         )
 
     def unpack(self, event: Event) -> tuple[tuple[Any, ...], dict[str, Any]]:

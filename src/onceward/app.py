@@ -300,8 +300,8 @@ class App(Registry):
         self._refuse_in_workflow("emit")
         checked_name(type, "event type")
         worker = self.worker
-        text = json_plain.encode_plain(
-            payload, what=f"the payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
+        text = json_plain.encode_payload(
+            payload, what=f"The payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
         )
         now = worker.now_ms()
         source = f"emit/{type}"

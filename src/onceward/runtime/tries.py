@@ -78,7 +78,7 @@ async def run_step(
                 failpoints.hit("step.after_body", str(key))
             text, value = facts.result.round_trip(
                 value,
-                what=f"the result of step {str(key)!r}",
+                what=f"The result of step {str(key)!r}",
                 limit_bytes=worker.settings.value_bytes_max,
             )
         except asyncio.CancelledError as error:

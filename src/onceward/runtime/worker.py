@@ -319,8 +319,8 @@ class Worker:
         self.check_depth(execution.run)
         checked_name(type_, "event type")
         now = self.now_ms()
-        text = json_plain.encode_plain(
-            payload, what=f"the payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
+        text = json_plain.encode_payload(
+            payload, what=f"The payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
         )
         event = EventRow(
             source=source,

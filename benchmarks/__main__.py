@@ -85,7 +85,15 @@ def _peer(work: Work, asked: argparse.Namespace) -> Side | None:
 
 
 def _tell(number: int, side: str, figures: dict[str, Any]) -> None:
-    shown = ("runs_per_s", "accepted_per_s", "p50_ms", "took_s", "recall_s", "all_finished_s", "cpu_ms_per_run")
+    shown = (
+        "runs_per_s",
+        "accepted_per_s",
+        "p50_ms",
+        "took_s",
+        "recall_s",
+        "all_finished_s",
+        "cpu_ms_per_run",
+    )
     told = "  ".join(f"{name} {figures[name]:g}" for name in shown if name in figures)
     print(f"round {number}  {side:<10} {told}", file=sys.stderr, flush=True)
 

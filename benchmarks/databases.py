@@ -64,8 +64,8 @@ class PostgresDatabases:
     def _execute(self, *statements: str, may_be_refused: bool = False) -> None:
         import psycopg
 
-        refused = psycopg.errors.InsufficientPrivilege if may_be_refused else ()
-        with contextlib.suppress(refused), psycopg.connect(self._url, autocommit=True) as connection:
+        refused = [psycopg.errors.InsufficientPrivilege] if may_be_refused else []
+        with contextlib.suppress(*refused), psycopg.connect(self._url, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement.encode())
 
@@ -75,7 +75,13 @@ class PostgresDatabases:
 
         found = {}
         with psycopg.connect(self._url) as connection:
-            for name in ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers"):
+            for name in (
+                "server_version",
+                "fsync",
+                "synchronous_commit",
+                "full_page_writes",
+                "shared_buffers",
+            ):
                 row = connection.execute(f"show {name}".encode()).fetchone()
                 found[name] = "" if row is None else str(row[0])
         return {"store": f"PostgreSQL {found.pop('server_version').split(' ')[0]}", **found}

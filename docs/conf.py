@@ -14,6 +14,9 @@ myst_heading_anchors = 3
 default_role = "py:obj"  # single backticks in docstrings name things of ours
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True  # a default by its name, not by all that is in it
+python_use_unqualified_type_names = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 

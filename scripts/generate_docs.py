@@ -1,7 +1,7 @@
 """Write the pages of the documentation that come from code into ``docs/generated``.
 
 What is in a table of the code is not written down a second time: settings, errors, states and
-failpoints, and the list of public names.
+failpoints. The page of the API lists the public names, in the order in which a reader needs them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,134 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from onceward.core import errors, failpoints, settings, states
+from onceward.core import errors, failpoints, settings, states, takeover
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ROOT / "docs" / "generated"
-PUBLIC_PACKAGES = ("onceward", "onceward.sources", "onceward.testing")
 VERBS = list(states.Verb)
+SECTIONS = ("Args:", "Attributes:", "Returns:", "Raises:")
+
+
+class Part(NamedTuple):
+    """A part of the page of the API: its heading, the module, the names, what it says first."""
+
+    heading: str
+    module: str
+    names: tuple[str, ...]
+    says: str = ""
+
+
+API: tuple[Part, ...] = (
+    Part("The app", "onceward", ("App",)),
+    Part("The app, blocking", "onceward.sync", ("SyncApp",)),
+    Part(
+        "Writing workflows",
+        "onceward",
+        ("Context", "SyncContext", "Event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
+    ),
+    Part("ctx.step", "onceward.authoring.context", ("StepVerbs", "SyncStepVerbs")),
+    Part("Runs and events", "onceward", ("RunHandle", "Emitted", "EventView", "RunState")),
+    Part("The handle of a run, blocking", "onceward.sync", ("SyncRunHandle",)),
+    Part("What a verb answers", "onceward.core.steer", ("Reply",)),
+    Part(
+        "Rows",
+        "onceward.core.model",
+        ("RunRow", "StepRow", "StepKey", "AttemptRow", "EventRow", "DeliveryRow", "ProcessRow"),
+        "What the store keeps, as lists and handles give it. Times are Unix milliseconds.",
+    ),
+    Part(
+        "Raised by your code, or through it",
+        "onceward",
+        ("Permanent", "RetryLater", "OutcomeUnknown", "Suspended", "RunCancelled"),
+    ),
+    Part(
+        "Errors",
+        "onceward",
+        (
+            "OncewardError",
+            "CallOutsideStep",
+            "ConfigError",
+            "DeadlineExceeded",
+            "IdClash",
+            "NotFound",
+            "NotStorable",
+            "RunFailed",
+            "RunWasCancelled",
+            "StateConflict",
+            "StepFailed",
+            "StepMisuse",
+            "StepNameRepeated",
+            "StepTimedOut",
+            "StoreUnavailable",
+            "WorkflowUnknown",
+        ),
+        "All errors, with their codes: [errors](errors.md).",
+    ),
+    Part("Version", "onceward", ("__version__",)),
+    Part("Sources", "onceward.sources", ("Stripe", "GitHub", "Hmac", "Source", "create", "kinds")),
+    Part("Triggers", "onceward.core.triggers", ("Trigger",)),
+    Part(
+        "For a source of your own",
+        "onceward.core.messages",
+        ("HttpRequest", "HttpResponse"),
+        "Beside `Source`; see [receive events](../receiving.md#a-sender-that-is-not-listed).",
+    ),
+    Part("What a source gives", "onceward.core.arrival", ("Verified", "Incoming")),
+    Part("Reading a body", "onceward.sources.base", ("parse_json", "parse_object", "identifier")),
+    Part(
+        "Checking a signature",
+        "onceward.sources.signing",
+        ("sole_header", "hex_hmac", "base64_hmac", "matching_secret", "unix_seconds", "check_window"),
+    ),
+    Part("Testing", "onceward.testing", ("failpoints", "check_invariants", "Violation", "History")),
+    Part("Servers for tests", "onceward.testing.servers", ("PostgresServer", "PgBouncer", "PostgresAddress")),
+    Part("A proxy that loses things", "onceward.testing.tcp_proxy", ("TcpProxy",)),
+)
+
+MEMBERS = {
+    "Step": ("item",),
+    "Workflow": (),
+    "Retry": (),
+    "StepKey": (),
+    "Trigger": (),
+    "Stripe": (),
+    "GitHub": (),
+    "Hmac": (),
+    "TcpProxy": (
+        "start", "stop", "dsn", "cut", "refuse", "blackhole", "delay", "heal", "drop_commit_reply", "cut_before_commit",
+    ),
+    "PostgresServer": (
+        "start", "stop", "restart", "halt", "dsn", "create_database", "drop_database", "address", "pid",
+    ),
+}  # fmt: skip
+"""Classes of which only these members are for users; of all others, every public one is."""
+
+START = "(workflow: Workflow, /, *args, id: str | None = None, **kwargs)"
+RUN_STEP = (
+    "(name: str, function, /, *args, item: object = '', retry: Retry = Retry(), "
+    "timeout: Duration | None = None, **kwargs)"
+)
+CHILD = "(name: str, workflow: Workflow, /, *args, item: object = '', **kwargs)"
+SIGNATURES = {
+    "App.start": f"{START} -> RunHandle",
+    "SyncApp.start": f"{START} -> SyncRunHandle",
+    **{
+        f"{verbs}.{verb}": signature
+        for verbs in ("StepVerbs", "SyncStepVerbs")
+        for verb, signature in {"run": RUN_STEP, "start": f"{CHILD} -> str", "call": CHILD}.items()
+    },
+}
+"""Methods whose overloads tell type checkers at length what a reader is told in one line."""
+
+DATA = {
+    "IdempotencyKey": "The key that a step hands to others: a `str`, the same on every try and attempt of one "
+    "generation. Annotate a step's parameter with it and give it the default `AUTO`; Onceward passes the step's "
+    "own key. Outside a run the default arrives as it is.",
+    "AUTO": "The default of a step's `IdempotencyKey` parameter: Onceward passes the step's own key.",
+    "__version__": "The version of this Onceward, as text.",
+}
 
 
 def settings_page() -> str:
@@ -54,8 +175,11 @@ def errors_page() -> str:
     ]
     return (
         "# Errors\n\n"
-        "Every error has a stable code, and a message in three parts: what happened, what it means,\n"
-        "what to do. Over HTTP it is a problem document (RFC 9457) with that code.\n\n"
+        "Every error has a stable code, and a message in three parts: what happened, with the values;\n"
+        "what it means; what to do. `error.what`, `error.means` and `error.todo` are the parts. The\n"
+        "receiver answers with a problem document (RFC 9457) that has the code and tells a stranger\n"
+        "nothing more; the log has the rest. The command line ends with status 2 where the\n"
+        "configuration is to blame, 3 where the store is, and 1 for all else.\n\n"
         "## Raised by Onceward\n\n"
         + "\n".join(sections)
         + "\n## Raised by your code, or through it\n\n"
@@ -71,8 +195,11 @@ def all_errors() -> Iterator[type[errors.OncewardError]]:
 
 
 def text_of(documented: object) -> str:
-    """Give a docstring without its section of arguments."""
-    return (inspect.getdoc(documented) or "").partition("\n\nArgs:")[0].replace("``", "`")
+    """Give a docstring without its sections of arguments and attributes."""
+    text = inspect.getdoc(documented) or ""
+    for section in SECTIONS:
+        text = text.partition(f"\n\n{section}")[0]
+    return text.replace("``", "`")
 
 
 def states_page() -> str:
@@ -87,8 +214,7 @@ def states_page() -> str:
     newline = "\n"
     return f"""# States
 
-A run is in exactly one state. The last three are terminal: only a person's or a program's verb
-leaves them.
+A run is in exactly one state. The last three are terminal: only a verb leaves them.
 
 | state | meaning |
 | --- | --- |
@@ -96,8 +222,9 @@ leaves them.
 
 ## What each verb does
 
-The same verb has the same effect in the library, on the command line and over HTTP. A refusal is
-the error `state_conflict` (409); it says what to do instead.
+Verbs are methods of a run's handle, `app.run(run_id)`. What a cell says is `reply.text`. A refusal is
+the error `StateConflict`; it says what to do instead, and nothing was changed. A queued run that ran
+before, and was put back or lost its process, is cancelled like a running one: its clean-up steps run.
 
 {header}
 {newline.join(table)}
@@ -113,6 +240,10 @@ the error `state_conflict` (409); it says what to do instead.
 | from | by | to |
 | --- | --- | --- |
 {newline.join(moves)}
+
+*Claim*: a free process takes it. *Release*: a process that stops puts it back. *Take over*: its process
+died or lost its lease; a run to which that happens {takeover.CRASH_LIMIT} times in a row, without a new checkpoint in
+between, is held instead.
 """
 
 
@@ -140,8 +271,9 @@ def failpoints_page() -> str:
     return f"""# Failpoints
 
 Places at which a test can make the world go wrong. They are off unless one is armed:
-`ONCEWARD_FAILPOINT=name[@detail]:kill|raise|drop-reply|pause[:n]` arms one in a real process, at its *n*-th
-passing (the first when not given).
+`ONCEWARD_FAILPOINT=name[@step]:kill|raise|drop-reply|pause[:n]` arms one in a real process, at its
+*n*-th passing (the first when not given); several are separated by commas. `onceward.testing.failpoints()`
+gives this table. [Test workflows](../testing.md#crashes) shows how to use them.
 
 | name | where it lies |
 | --- | --- |
@@ -150,24 +282,55 @@ passing (the first when not given).
 
 
 def api_page() -> str:
-    """Give the page of public names, by package."""
-    parts = ["# API\n"]
-    for package in PUBLIC_PACKAGES:
-        module = importlib.import_module(package)
-        names = list(getattr(module, "__all__", ()))
-        parts.append(f"## {package}\n\n{inspect.getdoc(module)}\n")
-        parts += [f"```{{eval-rst}}\n{directive(module, package, name)}\n```\n" for name in names]
-    return "\n".join(parts)
+    """Give the page of public names, part by part."""
+    text = "# API\n\nImport what has no module named here from `onceward`.\n"
+    for part in API:
+        where = "" if part.module == "onceward" else f"In `{part.module}`.\n\n"
+        text += f"\n## {part.heading}\n\n{where}{part.says}\n\n"
+        text += "\n".join(f"```{{eval-rst}}\n{directive(part.module, name)}\n```\n" for name in part.names)
+    return text
 
 
-def directive(module: object, package: str, name: str) -> str:
+def directive(module: str, name: str) -> str:
     """Give the autodoc directive of one public name."""
-    value = getattr(module, name)
-    if inspect.isclass(value):
-        return f".. autoclass:: {package}.{name}\n   :members:"
-    if callable(value):
-        return f".. autofunction:: {package}.{name}"
-    return f".. py:data:: {package}.{name}\n   :type: {type(value).__name__}"
+    value = getattr(importlib.import_module(module), name)
+    if name in DATA:
+        return f".. py:data:: {module}.{name}\n   :type: {type(value).__name__}\n\n   {DATA[name]}"
+    if not inspect.isclass(value):
+        return f".. autofunction:: {module}.{name}"
+    members = public_members(value)
+    by_hand = [member for member in members if f"{name}.{member}" in SIGNATURES]
+    listed = ", ".join(member for member in members if member not in by_hand)
+    lines = [f".. autoclass:: {module}.{name}", *([f"   :members: {listed}"] if listed else [])]
+    for member in by_hand:
+        lines += ["", f"   .. py:method:: {member}{SIGNATURES[f'{name}.{member}']}"]
+        lines += ["      :async:"] if inspect.iscoroutinefunction(getattr(value, member)) else []
+        lines += ["", *(f"      {line}".rstrip() for line in restructured(getattr(value, member)))]
+    return "\n".join(lines)
+
+
+def restructured(documented: object) -> list[str]:
+    """Give a docstring as reStructuredText, as autodoc would."""
+    from sphinx.ext.napoleon import Config, GoogleDocstring
+
+    return str(GoogleDocstring(inspect.getdoc(documented) or "", Config())).splitlines()
+
+
+def public_members(owner: type) -> list[str]:
+    """Give the methods and properties of a class that are for users, as they are written."""
+    if owner.__name__ in MEMBERS:
+        return list(MEMBERS[owner.__name__])
+    found: dict[str, None] = {}
+    for base in reversed([base for base in owner.__mro__ if base.__module__.startswith("onceward.")]):
+        for name, value in vars(base).items():
+            is_shown = inspect.isfunction(value) or isinstance(value, property | classmethod)
+            if is_shown and (not name.startswith("_") or name in SPOKEN):
+                found[name] = None
+    return list(found)
+
+
+SPOKEN = {"__getitem__"}
+"""Special methods that users write as such: ``stripe["invoice.*"]``."""
 
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -39,7 +39,7 @@ LAYERS = {
     "__main__": 8,  # python -m onceward
 }
 # Modules beside app.py that are parts of it.
-PARTS_OF_APP = {"desk", "handles", "sync"}
+PARTS_OF_APP = {"desk", "handles", "registry", "sync"}
 # Arrows that point up, and why. They may only be drawn inside a function or for the types.
 LAZY_ARROWS = {
     ("app", "web"): "app.asgi() hands out the receiver to those who want it",
@@ -340,6 +340,74 @@ def texts() -> Iterator[Path]:
             if path.suffix in {".py", ".sql", ".md", ".sh", ".toml"} and "generated" not in path.parts:
                 yield path
     yield from ROOT.glob("*.md")
+
+
+# --- the tree explains itself ---------------------------------------------------------------------
+
+INSIDE = ROOT / "docs" / "inside.md"
+CITED = re.compile(
+    r"\b(RULINGS) (\d+(?:(?:, | to | and )\d+)*)|\b(I)(\d{1,2})\b|\b(F)(\d{2})\b|\b(B)(0\d{2})\b"
+)
+
+
+def numbers(text: str) -> set[str]:
+    """Give the promises, rulings and faults that a text cites by number."""
+    found = set()
+    for match in CITED.finditer("\n".join(line for line in text.splitlines() if "noqa" not in line)):
+        kind, digits = (part for part in match.groups() if part is not None)
+        first, *rest = re.findall(r"\d+", digits)
+        if " to " in digits:
+            rest = [str(number) for number in range(int(first), int(rest[-1]) + 1)]
+        found |= {f"{kind} {number}" if kind == "RULINGS" else f"{kind}{number}" for number in (first, *rest)}
+    return found
+
+
+def test_every_number_that_is_cited_is_explained() -> None:
+    contract = ROOT / "docs" / "contract.md"
+    explained = {
+        number
+        for line in contract.read_text().splitlines()
+        if line.startswith("| ")
+        for number in numbers(line.split("|")[1])
+    }
+    cited = {
+        number: path.relative_to(ROOT).as_posix()
+        for path in texts()
+        if path != contract
+        for number in numbers(path.read_text())
+    }
+    assert len(cited) > 40
+
+    assert {number: path for number, path in cited.items() if number not in explained} == {}
+
+
+@pytest.mark.parametrize(("word", "module"), [("rows", "invariants"), ("change", "history")])
+def test_what_is_said_to_be_watched_is_watched(word: str, module: str) -> None:
+    rows = [line.split("|") for line in (ROOT / "docs" / "contract.md").read_text().splitlines()]
+    said = {row[1].strip() for row in rows if len(row) > 4 and word in row[3]}
+    source = (PACKAGE / "testing" / f"{module}.py").read_text()
+
+    assert said == set(re.findall(r'"(I\d+)"', source))
+
+
+def test_numbers_are_found_as_they_are_cited() -> None:
+    assert numbers("(RULINGS 19, 23) and RULINGS 1 to 3 and I8, F27, B088") == {
+        *(f"RULINGS {number}" for number in (19, 23, 1, 2, 3)),
+        *("I8", "F27", "B088"),
+    }
+    assert numbers("x  # noqa: B018\nUTF8, I/O, F821, B904") == set()
+
+
+def test_the_page_about_the_inside_names_what_there_is_and_every_folder() -> None:
+    named = set(re.findall(r"`([a-z_]+(?:/[a-z_0-9]+)*(?:\.py|/))`", INSIDE.read_text()))
+    assert len(named) > 40
+    folders = {f"{path.parent.relative_to(PACKAGE).as_posix()}/" for path in modules()} - {"./"}
+
+    assert {name for name in named if not (PACKAGE / name).exists() and not (ROOT / name).exists()} == set()
+    assert {folder for folder in folders if folder.count("/") == 1} - named == set()
+
+
+# --- left-overs ---------------------------------------------------------------------------------
 
 
 def test_nothing_is_left_for_later() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import platform
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -54,7 +55,7 @@ class CountedApp(App):
 
     def _make_store(self, draws: IdSource) -> Store:
         self.counts = CountedStore(super()._make_store(draws))
-        return cast(Store, self.counts)
+        return cast("Store", self.counts)
 
 
 def make_app(job: Job, **settings: Any) -> CountedApp:
@@ -84,7 +85,7 @@ def loop_name() -> str:
         import uvloop
     except ImportError:
         return f"asyncio of Python {platform.python_version()}"
-    return f"uvloop {uvloop.__version__}"
+    return f"uvloop {importlib.metadata.version('uvloop')}"
 
 
 def run_loop(main: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
@@ -96,7 +97,9 @@ def run_loop(main: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
     return uvloop.run(main)
 
 
-async def at_a_time(clients: int, numbers: Iterable[int], one: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+async def at_a_time(
+    clients: int, numbers: Iterable[int], one: Callable[[int], Coroutine[Any, Any, None]]
+) -> None:
     """Call *one* for every number, by so many clients, each of whom waits for its own to end."""
     todo = iter(numbers)
 

@@ -56,7 +56,9 @@ async def _phase(job: Job) -> dict[str, Any]:
         went_on.append(time.perf_counter())
         if is_first:
             thousands = [round(b - a, 3) for a, b in zip(marks, marks[1:], strict=False)]
-            print(json.dumps({"took_s": round(marks[-1] - marks[0], 3), "thousands_s": thousands}), flush=True)
+            print(
+                json.dumps({"took_s": round(marks[-1] - marks[0], 3), "thousands_s": thousands}), flush=True
+            )
             os.kill(os.getpid(), signal.SIGKILL)
 
     @app.workflow
@@ -82,5 +84,3 @@ async def _phase(job: Job) -> dict[str, Any]:
         "others_cpu_share": window.others_share(),
         "settings": describe(app, steps=steps),
     }
-
-

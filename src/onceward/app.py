@@ -11,29 +11,25 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
-from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import frame_var, session_var
-from onceward.authoring.decorator import WorkflowDecorator
 from onceward.authoring.event import Event
-from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
-from onceward.authoring.step import Step
-from onceward.authoring.workflow import Policies, Workflow
+from onceward.authoring.workflow import Workflow
 from onceward.core import asked, errors, ids, json_plain
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
 from onceward.core.model import EventRow, ProcessRow, RunRow
 from onceward.core.ports import Accept, EventFilter, RunFilter, Store
-from onceward.core.retry import Retry
 from onceward.core.settings import SETTINGS, Settings, resolve
+from onceward.core.shown import shown
 from onceward.core.states import RunState
 from onceward.core.texts import checked_id, checked_name, checked_subject
-from onceward.core.triggers import Trigger
 from onceward.desk import Desk
 from onceward.handles import Emitted, EventView, RunHandle
+from onceward.registry import Registry
 from onceward.runtime import failpoints
 from onceward.runtime.clock import StoreClock, SystemEntropy, wall_ms
 from onceward.runtime.worker import Worker
@@ -41,7 +37,6 @@ from onceward.stores.choose import make_store
 from onceward.version import __version__
 
 if TYPE_CHECKING:
-    from onceward.sources.base import Source
     from onceward.sync import SyncApp
     from onceward.web.receiver import Receiver
 
@@ -50,12 +45,11 @@ R = TypeVar("R")
 A1 = TypeVar("A1")
 A2 = TypeVar("A2")
 A3 = TypeVar("A3")
-SourceT = TypeVar("SourceT", bound="Source")
 
 _log = logging.getLogger("onceward.app")
 
 
-class App:
+class App(Registry):
     """Receives events, makes exactly one run of each, carries every run to its end.
 
     Args:
@@ -68,14 +62,14 @@ class App:
     """
 
     def __init__(self, store: str | None = None, **settings: Any) -> None:
+        super().__init__()
         self._arguments: dict[str, Any] = {"store": store, **settings}
         self.settings: Settings = resolve(SETTINGS, self._arguments, os.environ)
-        self._workflows: dict[str, Workflow[..., Any]] = {}
-        self._sources: dict[str, Source] = {}
         self._worker: Worker | None = None
         self._receiver: Receiver | None = None
         self._sync: SyncApp | None = None
         self._pid = 0
+        self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._desk = Desk(self._workflows, lambda: self.worker)
 
     def configure(self, **settings: Any) -> None:
@@ -87,7 +81,7 @@ class App:
         Raises:
             ConfigError: the app is open, or as for `App`.
         """
-        if self._is_open_here():
+        if self.is_open:
             raise errors.ConfigError(
                 f"The settings {', '.join(settings)} were changed after the app was opened.",
                 means="Its parts have read them already.",
@@ -96,138 +90,6 @@ class App:
         given = {name: value for name, value in settings.items() if value is not None}
         self.settings = resolve(SETTINGS, self._arguments | given, os.environ)
         self._arguments |= given
-
-    # --- registering -------------------------------------------------------------------------
-
-    def source(self, source: SourceT) -> SourceT:
-        """Register a source; its deliveries come in at ``POST /hooks/<name>``.
-
-        Args:
-            source: verifies the deliveries and reads events from them.
-
-        Returns:
-            The same source, to subscribe with: ``stripe["invoice.*"]``.
-
-        Raises:
-            ConfigError: the name is taken.
-        """
-        if source.name in self._sources:
-            raise errors.ConfigError(
-                f"There are two sources named {source.name!r}.",
-                means="Their deliveries could not be told apart.",
-                todo='Give one another name, e.g. Stripe(name="stripe-eu", secrets=[…]).',
-            )
-        self._sources[source.name] = source
-        return source
-
-    @property
-    def sources(self) -> Mapping[str, Source]:
-        """Give the registered sources by name."""
-        return self._sources
-
-    @overload
-    def step(self, function: Callable[P, R], /) -> Step[P, R]: ...
-    @overload
-    def step(
-        self, /, *, name: str | None = None, retry: Retry = ..., timeout: Duration | None = None
-    ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
-    def step(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        name: str | None = None,
-        retry: Retry = DEFAULT_STEP_RETRY,
-        timeout: Duration | None = None,
-    ) -> Any:
-        """Make a function a step: called in a run it is saved, elsewhere it is itself.
-
-        Args:
-            function: async or plain.
-            name: what identifies it in a run; the function's name by default.
-            retry: how it is tried again; five tries with growing delays by default.
-            timeout: how long one try may take.
-
-        Raises:
-            ConfigError: the name cannot be used, or *timeout* is no length of time.
-        """
-        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout of a step")
-
-        def decorate(function: Callable[..., Any]) -> Step[..., Any]:
-            chosen = checked_name(name or function.__name__, "step")
-            return Step(function, chosen, StepOptions(retry=retry, timeout_ms=timeout_ms))
-
-        return decorate if function is None else decorate(function)
-
-    @overload
-    def workflow(
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Workflow[P, R]: ...
-    @overload
-    def workflow(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
-    @overload
-    def workflow(
-        self,
-        /,
-        *,
-        on: Trigger | str | Sequence[Trigger | str] | None = None,
-        name: str | None = None,
-        retry: Retry = ...,
-        deadline: Duration | None = None,
-    ) -> WorkflowDecorator: ...
-    def workflow(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        on: Trigger | str | Sequence[Trigger | str] | None = None,
-        name: str | None = None,
-        retry: Retry = DEFAULT_RUN_RETRY,
-        deadline: Duration | None = None,
-    ) -> Any:
-        """Register a workflow: a function that takes the context first.
-
-        Args:
-            function: ``async def`` (it gets a `Context`) or plain (it gets a `SyncContext`).
-            on: what starts it: ``stripe["charge.*"]``, the type of an emitted event, or several.
-            name: the function's name by default; it must not change while runs are open.
-            retry: how often the whole run is tried again when its code fails; never by default.
-            deadline: how long a run may take in all.
-
-        Raises:
-            ConfigError: the name is taken or cannot be used, the app does not have a source that
-                *on* names, the function takes no context, or the app is open already.
-        """
-        deadline_ms = None if deadline is None else to_ms(deadline, what="deadline of a workflow")
-        decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms))
-        return decorator if function is None else decorator(function)
-
-    def _register(self, workflow: Workflow[..., Any]) -> None:
-        if workflow.name in self._workflows:
-            raise errors.ConfigError(
-                f"There are two workflows named {workflow.name!r}.",
-                means="A run could not tell which is its code.",
-                todo="Give one another name=.",
-            )
-        if self._is_open_here():
-            raise errors.ConfigError(
-                f"The workflow {workflow.name!r} was registered after the app was opened.",
-                means="Events could already have passed it by.",
-                todo="Register workflows when the module is imported.",
-            )
-        for trigger in workflow.triggers:
-            if trigger.source != "own" and trigger.source not in self._sources:
-                raise errors.ConfigError(
-                    f"The workflow {workflow.name!r} is on source {trigger.source!r}, which this app does not have.",
-                    means="It would never run.",
-                    todo=f"Register the source first: app.source(…) with the name {trigger.source!r}.",
-                )
-        self._workflows[workflow.name] = workflow
-
-    @property
-    def workflows(self) -> Mapping[str, Workflow[..., Any]]:
-        """Give the registered workflows by name."""
-        return self._workflows
 
     # --- life --------------------------------------------------------------------------------
 
@@ -242,8 +104,18 @@ class App:
             StoreUnavailable: the database cannot be reached.
             SchemaNewer: the store belongs to a newer Onceward.
         """
-        if self._is_open_here():
-            return
+        async with self._opening_lock():
+            if not self.is_open:
+                await self._open(runs=runs)
+
+    def _opening_lock(self) -> asyncio.Lock:
+        """Give the lock by which tasks that open the app at once take turns, one for each event loop."""
+        loop = asyncio.get_running_loop()
+        if self._opening is None or self._opening[0] is not loop:
+            self._opening = (loop, asyncio.Lock())
+        return self._opening[1]
+
+    async def _open(self, *, runs: bool) -> None:
         failpoints.arm_from_environment()
         if runs:
             for workflow in self._workflows.values():
@@ -259,7 +131,8 @@ class App:
             raise
         self._pid = os.getpid()
 
-    def _is_open_here(self) -> bool:
+    @property
+    def is_open(self) -> bool:
         """Say whether the app is open: in this process, in an event loop that is not over."""
         worker = self._worker
         return worker is not None and self._pid == os.getpid() and not worker.loop.is_closed()
@@ -298,7 +171,7 @@ class App:
         Args:
             grace: the setting ``drain`` by default.
         """
-        is_ours = self._is_open_here()
+        is_ours = self.is_open
         worker, self._worker = self._worker, None
         if worker is not None and is_ours:
             grace_ms = self.settings.drain_ms if grace is None else to_ms(grace, what="grace")
@@ -372,6 +245,12 @@ class App:
                 "The event loop in which the app was opened is over.",
                 means="Nothing answers there any more.",
                 todo="Open and use the app in one event loop: `async with app:` inside one asyncio.run(…).",
+            )
+        if _running_loop() not in (None, self._worker.loop):
+            raise errors.ConfigError(
+                "The app was opened in another event loop than the one that uses it now.",
+                means="What one loop waits for, another cannot wake.",
+                todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
             )
         return self._worker
 
@@ -524,9 +403,9 @@ class App:
 
     def _known(self, workflow: Workflow[..., Any]) -> None:
         if not isinstance(workflow, Workflow) or self._workflows.get(workflow.name) is not workflow:
-            name = getattr(workflow, "name", None) or getattr(workflow, "__name__", repr(workflow))
+            name = getattr(workflow, "name", None) or getattr(workflow, "__name__", None)
             raise errors.WorkflowUnknown(
-                f"{name!r} is not a workflow of this app.",
+                f"{shown(name or workflow)} is not a workflow of this app.",
                 means="Nothing was started.",
                 todo="Decorate it with @app.workflow() of the same app.",
             )
@@ -638,3 +517,11 @@ class App:
 
     async def _ask(self, read: str, *args: Any) -> Any:
         return await self._desk.ask(read, *args)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """Give this thread's event loop; None in `def` code, which goes through `sync`."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -22,6 +22,7 @@ from typing import Any
 
 import onceward.core.failpoints as failpoints
 import tests.lifecycle.scenarios as scenarios
+from onceward.core.errors import StoreUnavailable
 from tests.helpers import eventually_async
 from tests.lifecycle.shop import Shop
 
@@ -86,6 +87,8 @@ def _become(order: dict[str, Any]) -> None:
 async def _play(order: dict[str, Any]) -> int:
     loop = asyncio.get_running_loop()
     shop = Shop(order["store"], Path(order["ledger"]), **order["settings"])
+    for name in filter(None, os.environ.get("SHOP_WITHOUT", "").split(",")):
+        del shop.app._workflows[name]
     stopped = asyncio.Event()
 
     def stop() -> None:
@@ -99,7 +102,9 @@ async def _play(order: dict[str, Any]) -> int:
     if order["passes"]:
         failpoints.arm(lambda name, _: passes.update([name]))
     mode = order["mode"]
-    if mode == "work":
+    if mode == "deaf":
+        failpoints.arm(_fail_heartbeat)
+    if mode in ("work", "deaf"):
         await stopped.wait()
     elif mode == "drain":
         scenario = asyncio.create_task(_quietly(scenarios.SCENARIOS[order["scenario"]].play(shop)))
@@ -111,6 +116,11 @@ async def _play(order: dict[str, Any]) -> int:
     if order["passes"]:
         await asyncio.to_thread(Path(order["passes"]).write_text, json.dumps(passes))
     return 0
+
+
+def _fail_heartbeat(name: str, _: str) -> None:
+    if name == "heartbeat.before_renew":
+        raise StoreUnavailable("the network is gone")
 
 
 async def _quietly(story: Any) -> None:

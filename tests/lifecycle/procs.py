@@ -5,13 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import psycopg
+
+from onceward.core.store_url import PostgresUrl, parse
+from tests.lifecycle.shop import Shop
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 30.0
@@ -148,6 +156,27 @@ class Nursery:
         child = Child(self.server, pid, log)
         self.children.append(child)
         return child
+
+    def forget_process(self, child: Child) -> None:
+        """Delete a process's row behind the engine's back."""
+        if self.is_sqlite:
+            with closing(sqlite3.connect(self.store.removeprefix("sqlite:///"))) as connection, connection:
+                connection.execute("delete from onceward_process where pid = ?", (child.pid,))
+            return
+        url = parse(self.store)
+        assert isinstance(url, PostgresUrl)
+        with psycopg.connect(url.dsn, autocommit=True) as postgres:
+            postgres.execute(f'delete from "{url.schema}".process where pid = {child.pid}'.encode())
+
+    @asynccontextmanager
+    async def client(self, **settings: Any) -> AsyncIterator[Shop]:
+        """Give the shop in this process, open: it starts, steers and looks, and runs nothing."""
+        shop = Shop(self.store, self.ledger, **{**self.settings, **settings})
+        await shop.app.open(runs=False)
+        try:
+            yield shop
+        finally:
+            await shop.app.close()
 
     def logs(self) -> str:
         """Give all logs, for the text of a failure."""

@@ -7,6 +7,8 @@ code. Bodies take a few milliseconds, so that a kill or a cancel can fall inside
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,8 @@ class Shop:
         self.app.workflow(name="late", deadline="250ms")(self.late)
         self.app.workflow(name="values")(self.values)
         self.app.workflow(name="paid", on=self.stripe["charge.succeeded"])(self.paid)
+        for workflow in (self.slow, self.slow_plain, self.many, self.killer, self.blocker, self.napper):
+            self.app.workflow(workflow)
 
     def __getitem__(self, name: str) -> Any:
         """Give a workflow by name."""
@@ -210,6 +214,51 @@ class Shop:
         again: list[str] = await ctx.step.run("keep", self.act, drawn)
         assert again == drawn, f"drawn {drawn}, kept {again}"
         return drawn
+
+    async def slow(self, ctx: Context, seconds: float) -> float:
+        """One long step between two short ones."""
+        await ctx.step.run("before", self.act)
+        await ctx.step.run("long", self.act, None, seconds)
+        value: float = await ctx.step.run("after", self.act, seconds)
+        return value
+
+    def slow_plain(self, ctx: SyncContext, seconds: float) -> float:
+        """The same with plain bodies, which nothing can cut off."""
+        ctx.step.run("before", self.act_plain)
+        ctx.step.run("long", self.act_plain, None, seconds)
+        value: float = ctx.step.run("after", self.act_plain, seconds)
+        return value
+
+    async def many(self, ctx: Context, count: int, seconds: float) -> int:
+        """A loop of steps."""
+        for number in range(count):
+            await ctx.step.run("one", self.act, number, seconds, item=number)
+        return count
+
+    async def killer(self, ctx: Context, n: int) -> None:
+        """Kills whatever process runs it."""
+
+        async def die() -> None:
+            with self.ledger.body():
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        await ctx.step.run("die", die)
+
+    async def blocker(self, ctx: Context, seconds: float) -> int:
+        """Blocks the event loop, as careless code does."""
+
+        async def block() -> int:
+            with self.ledger.body():
+                threading.Event().wait(seconds)
+            return os.getpid()
+
+        return await ctx.step.run("block the loop", block)
+
+    async def napper(self, ctx: Context, seconds: float) -> int:
+        """Sleeps, then does one thing."""
+        await ctx.step.sleep("nap", seconds)
+        value: int = await ctx.step.run("woken", self.act, 1)
+        return value
 
     async def paid(self, ctx: Context, event: Event) -> str:
         """What a delivery starts."""

@@ -36,14 +36,20 @@ class OncewardError(Exception):
 
 
 class ConfigError(OncewardError):
-    """A setting, a registration or a call that can never work as written."""
+    """A setting, a registration or a call that can never work as written.
+
+    Nothing was stored. The message names the argument or variable and what it could be.
+    """
 
     code = "config"
     title = "The configuration is wrong"
 
 
 class WorkflowUnknown(OncewardError):
-    """No workflow of that name is registered in this process or in the store."""
+    """What was to be started is not a workflow of this app; nothing was started.
+
+    Decorate it with ``@app.workflow`` of the same app.
+    """
 
     code = "workflow_unknown"
     http_status = 404
@@ -54,7 +60,10 @@ class WorkflowUnknown(OncewardError):
 
 
 class SourceUnknown(OncewardError):
-    """A delivery for a source that this app does not have."""
+    """A delivery for a source that this app does not have; nothing was stored.
+
+    Compare the address that the sender was given with the sources in the banner.
+    """
 
     code = "source_unknown"
     http_status = 404
@@ -77,7 +86,7 @@ class SignatureInvalid(OncewardError):
 
 
 class BodyMalformed(OncewardError):
-    """The request cannot be read: not JSON, bad encoding, a broken header."""
+    """The request is genuine and cannot be read: not JSON, bad encoding, a broken header."""
 
     code = "body_malformed"
     http_status = 400
@@ -85,7 +94,7 @@ class BodyMalformed(OncewardError):
 
 
 class BodyTooLarge(OncewardError):
-    """The request's body exceeds the limit of the receiver."""
+    """The request's body exceeds ``body_bytes_max``; nothing was stored."""
 
     code = "body_too_large"
     http_status = 413
@@ -96,14 +105,18 @@ class BodyTooLarge(OncewardError):
 
 
 class StoreError(OncewardError):
-    """The store cannot do what was asked."""
+    """The store cannot do what was asked; the base of the errors of stores."""
 
     code = "store"
     title = "The store failed"
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached, is locked, full or read-only; trying again later may work."""
+    """The store cannot be reached, is locked, full or read-only; trying again later may work.
+
+    Nothing of the commit was written. Onceward tries again by itself where it may; senders of
+    deliveries are asked to (503). Look at the database, its disk and its permissions.
+    """
 
     code = "store_unavailable"
     http_status = 503
@@ -111,7 +124,10 @@ class StoreUnavailable(StoreError):
 
 
 class ReplyLost(StoreError):
-    """A commit was sent and its reply never came; only the store can tell whether it happened."""
+    """A commit was sent and its reply never came; only the store can tell whether it happened.
+
+    The engine asks the store, and never guesses.
+    """
 
     code = "reply_lost"
     http_status = 503
@@ -119,28 +135,38 @@ class ReplyLost(StoreError):
 
 
 class SchemaNewer(StoreError):
-    """The store was migrated by a newer Onceward; this one refuses to touch it."""
+    """The store was migrated by a newer Onceward; this one refuses to touch it.
+
+    Start the newer one. Nothing was changed.
+    """
 
     code = "schema_newer"
     title = "The store is newer than this Onceward"
 
 
 class SchemaOutdated(StoreError):
-    """The store needs a migration before this Onceward can use it."""
+    """The store needs a migration before this Onceward can use it: ``onceward migrate``."""
 
     code = "schema_outdated"
     title = "The store needs a migration"
 
 
 class StoreForked(StoreError):
-    """A store that was opened before a fork was used after it."""
+    """A store that was opened before a fork was used after it.
+
+    Connections and threads do not survive a fork. Open the app in the child: leave it to the web
+    server's start-up.
+    """
 
     code = "store_forked"
     title = "The store was opened before a fork"
 
 
 class StoreDamaged(StoreError):
-    """A row cannot be read back: edited by hand, truncated or written by something else."""
+    """A row cannot be read back: edited by hand, truncated or written by something else.
+
+    Runs with such rows are held; the others go on. Restore a backup, or mend the row that is named.
+    """
 
     code = "store_damaged"
     title = "A stored row cannot be read"
@@ -158,7 +184,10 @@ class NotFound(OncewardError):
 
 
 class StateConflict(OncewardError):
-    """The verb does not apply to the run's present state."""
+    """The verb does not apply to the run's present state; nothing was changed.
+
+    The message says which verb does.
+    """
 
     code = "state_conflict"
     http_status = 409
@@ -166,7 +195,11 @@ class StateConflict(OncewardError):
 
 
 class IdClash(OncewardError):
-    """An event of the same source and id exists with other content."""
+    """An event of the same source and id exists with other content; the first stays.
+
+    Raised to callers of ``app.emit`` and ``app.start``. A provider's delivery is answered 202 and
+    recorded as a clash.
+    """
 
     code = "id_clash"
     http_status = 409
@@ -174,7 +207,10 @@ class IdClash(OncewardError):
 
 
 class LeaseLost(OncewardError):
-    """This process no longer holds the run; its write was refused and changed nothing."""
+    """This process no longer holds the run; its write was refused and changed nothing.
+
+    Another process has taken the run over, or an operator has steered it.
+    """
 
     code = "lease_lost"
     http_status = 409
@@ -185,7 +221,10 @@ class LeaseLost(OncewardError):
 
 
 class NotStorable(OncewardError):
-    """A value that cannot be stored as JSON and come back equal; never retried."""
+    """A value that cannot be stored as JSON and come back equal; never retried.
+
+    The message names the step and the place in the value.
+    """
 
     code = "not_storable"
     http_status = 422
@@ -193,7 +232,7 @@ class NotStorable(OncewardError):
 
 
 class ValueTooLarge(NotStorable):
-    """A value whose JSON exceeds the limit."""
+    """A value whose JSON exceeds ``value_bytes_max``. Store it elsewhere and return its address."""
 
     code = "value_too_large"
     http_status = 413
@@ -212,28 +251,35 @@ class PathMissing(OncewardError):
 
 
 class StepMisuse(OncewardError):
-    """A context or step call in a place or form that cannot be made durable."""
+    """A context or step call in a place or form that cannot be made durable; never retried."""
 
     code = "step_misuse"
     title = "A step was used wrongly"
 
 
 class StepNameRepeated(StepMisuse):
-    """One step name in two branches without ``item=``."""
+    """One step name in two branches that run side by side, without ``item=``.
+
+    After a crash they could come in another order and swap their saved results. Give each branch
+    its own name, or ``item=`` with what tells them apart.
+    """
 
     code = "step_name_repeated"
     title = "A step name repeats in parallel branches"
 
 
 class CallOutsideStep(StepMisuse):
-    """``app.emit`` or ``app.start`` in a workflow outside a step; it would happen on every attempt."""
+    """``app.emit`` or ``app.start`` in a workflow outside a step; it would happen on every attempt.
+
+    Use ``ctx.step.emit`` or ``ctx.step.start``, or call it inside a step's body.
+    """
 
     code = "call_outside_step"
     title = "An emit or start outside a step"
 
 
 class HistoryMismatch(OncewardError):
-    """The code no longer fits the run's history; the run is held."""
+    """A saved value no longer fits the type that the code says; the run is held."""
 
     code = "history_mismatch"
     title = "The code does not fit the history"
@@ -245,15 +291,15 @@ class HistoryMismatch(OncewardError):
 class StepFailed(OncewardError):
     """A step used up its tries, or failed with an error that is not retried.
 
-    The same on every attempt: what the body raised is kept as text, since an exception
-    cannot be rebuilt in another process; it is never the ``__cause__``, which only the first
-    attempt would have.
+    Raised in the workflow, which may catch it, and the same on every attempt: what the body raised
+    is kept as text, since an exception cannot be rebuilt in another process; it is never the
+    ``__cause__``, which only the first attempt would have.
 
     Attributes:
-        step: the step's name, item and number, for people.
-        error_type: the type of what the last try raised, with its module.
-        message: what it said.
-        tries: how many there were.
+        step: the step's name, with its item and number.
+        error_type: the name of what the body raised, e.g. ``ValueError`` or ``shop.CardDeclined``.
+        message: its message.
+        tries: how often it was tried.
         is_final: no further try could have ended differently, e.g. `Permanent`; the run is not
             tried again either.
     """
@@ -276,21 +322,27 @@ class StepFailed(OncewardError):
 
 
 class StepTimedOut(OncewardError):
-    """A try of a step ran longer than its ``timeout=``."""
+    """A try of a step ran longer than its ``timeout=``; whether its effect happened is not known."""
 
     code = "step_timed_out"
     title = "A step timed out"
 
 
 class DeadlineExceeded(OncewardError):
-    """The run did not end before its ``deadline=``."""
+    """The run did not end before its ``deadline=``; it failed, and its code was left at once."""
 
     code = "deadline_exceeded"
     title = "The run's deadline passed"
 
 
 class RunFailed(OncewardError):
-    """The awaited run failed; raised by ``result()``."""
+    """The awaited run failed; raised by ``result()``.
+
+    Attributes:
+        run_id: which run.
+        error_type: the name of what ended it.
+        message: its message.
+    """
 
     code = "run_failed"
     title = "The run failed"
@@ -314,14 +366,20 @@ class RunWasCancelled(OncewardError):
 
 
 class Permanent(Exception):
-    """Raise inside a step or workflow: this will never work, do not try again."""
+    """Raise inside a step or workflow: this will never work, do not try again.
+
+    Also counts as the cause of another exception, or as a part of a group.
+    """
 
 
 class RetryLater(Exception):
     """Raise inside a step or workflow: try again, not before *delay*.
 
+    Within the policy's ``max_tries`` and ``total``.
+
     Args:
         delay: seconds, a ``timedelta`` or a text such as ``"90s"`` or ``"1h"``.
+        message: kept with the failed try.
     """
 
     def __init__(self, delay: object = 0, message: str = "") -> None:
@@ -330,7 +388,10 @@ class RetryLater(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """Raise inside a step: it cannot be told whether the effect happened."""
+    """Raise inside a step: it cannot be told whether the effect happened.
+
+    It is tried again by the policy like any failure, with the same idempotency key.
+    """
 
 
 # --- control flow, not failures ---------------------------------------------------------------

@@ -32,20 +32,43 @@ class StepKey(NamedTuple):
 
 
 class EventRow(msgspec.Struct, frozen=True):
-    """An immutable fact; ``(source, id)`` is unique in the namespace."""
+    """An immutable fact; ``(source, id)`` is unique in the namespace.
+
+    Attributes:
+        source: who says so, e.g. ``stripe`` or ``emit/order.paid``.
+        id: the event's id within its source.
+        type: what happened.
+        payload: JSON text; None once retention has pruned it.
+        received_at: when it was stored first.
+        subject: what it is about.
+        occurred_at: when it happened by its source's clock.
+        content_hash: only where the id comes from outside, to see clashes.
+    """
 
     source: str
     id: str
     type: str
-    payload: str | None  # JSON text; None once retention has pruned it
+    payload: str | None
     received_at: Millis
     subject: str | None = None
     occurred_at: Millis | None = None
-    content_hash: str | None = None  # only where the id comes from outside, to see clashes
+    content_hash: str | None = None
 
 
 class DeliveryRow(msgspec.Struct, frozen=True):
-    """One HTTP request that carried an event."""
+    """One HTTP request that carried an event.
+
+    Attributes:
+        delivery_id: drawn for it.
+        source: whose event it carried.
+        event_id: which event.
+        received_at: when it came.
+        content_hash: of its body.
+        secret_index: which secret verified it, counted from 0; None where nothing was checked.
+        request: JSON text: method, path and the headers that are kept; no signatures among them.
+        body: its bytes; None when the event's payload is the body, byte for byte.
+        outcome: what the store found: ``accepted``, ``duplicate`` or ``clash``.
+    """
 
     delivery_id: str
     source: str
@@ -53,9 +76,9 @@ class DeliveryRow(msgspec.Struct, frozen=True):
     received_at: Millis
     content_hash: str
     secret_index: int | None = None
-    request: str | None = None  # JSON: method, path, allowed headers
-    body: bytes | None = None  # None when the event's payload is the body, byte for byte
-    outcome: str = ""  # what the store found: accepted, duplicate or clash
+    request: str | None = None
+    body: bytes | None = None
+    outcome: str = ""
 
 
 class NewRun(msgspec.Struct, frozen=True):
@@ -76,7 +99,37 @@ class NewRun(msgspec.Struct, frozen=True):
 
 
 class RunRow(msgspec.Struct):
-    """One durable execution of one workflow for one event."""
+    """One durable execution of one workflow for one event.
+
+    Attributes:
+        run_id: its id.
+        workflow: the workflow's name.
+        source: of its event.
+        event_id: of its event.
+        created_at: when its event was accepted.
+        state: where it stands.
+        generation: which life this is; a restart begins the next.
+        attempt: which attempt of the generation, counted from 1.
+        failures: attempts of this generation that failed in code, since the last operator's retry.
+        crashes: holders lost in a row without a new checkpoint.
+        fence: grows at every claim, restart and cancel.
+        started_at: when its generation was first claimed.
+        ended_at: when it ended; None until then.
+        deadline_at: when it must have ended.
+        output: its result as JSON text.
+        error: what ended it, or its last attempt: JSON text of type, message and traceback.
+        reason: why it is held, or what it waits for.
+        problem_at: since when it is on the list of open problems.
+        dismissed_at: when it was taken off that list.
+        warning: JSON text: what was odd about its end, such as steps that are no longer reached.
+        replay_id: the request that made it; empty for an original.
+        replay_of: the run that it replays.
+        parent_run_id: the run that started or called it.
+        parent_generation: in which generation.
+        is_called: the parent waits for it.
+        depth: how many runs started each other before it.
+        input: JSON text that a replay put in place of the event's payload.
+    """
 
     run_id: str
     workflow: str
@@ -86,16 +139,16 @@ class RunRow(msgspec.Struct):
     state: RunState = RunState.QUEUED
     generation: int = 1
     attempt: int = 1
-    failures: int = 0  # attempts of this generation that failed in code, since the last operator's retry
-    crashes: int = 0  # holders lost in a row without a new checkpoint (RULINGS 6)
-    fence: int = 0  # grows at every claim, restart and cancel
+    failures: int = 0
+    crashes: int = 0
+    fence: int = 0
     started_at: Millis | None = None
     ended_at: Millis | None = None
     deadline_at: Millis | None = None
     output: str | None = None
     error: str | None = None
-    reason: str | None = None  # why it is held, what it waits for
-    problem_at: Millis | None = None  # set while the run is on the list of open problems
+    reason: str | None = None
+    problem_at: Millis | None = None
     dismissed_at: Millis | None = None
     warning: str | None = None
     replay_id: str = ""
@@ -108,12 +161,31 @@ class RunRow(msgspec.Struct):
 
 
 class StepRow(msgspec.Struct, frozen=True):
-    """The checkpoint of a step: open while it tries, sleeps or waits, then one outcome for ever."""
+    """The checkpoint of a step: open while it tries, sleeps or waits, then one outcome for ever.
+
+    Attributes:
+        name: the step's name.
+        item: which element of a loop; empty for none.
+        ordinal: which use of that name and item, counted from 1.
+        seq: the order in which outcomes were saved.
+        kind: ``run``, ``sleep``, ``call``, ``start``, ``emit``, ``uuid``, ``now`` or ``random``.
+        state: ``open``, ``done``, ``failed``, ``cancelled`` or ``cut``.
+        attempt: of the run, in which this was saved.
+        started_at: when it began.
+        ended_at: when it had its outcome.
+        tries: how often it was tried.
+        output: its result as JSON text.
+        error: of its last failed try: JSON text of type, message and traceback.
+        wake_at: a sleep's deadline, or when the next try may begin.
+        child_run_id: the run that it started or called.
+        origin: run and generation that a copied record comes from.
+        inputs_hash: of what it was called with, for whoever compares; None where nobody does.
+    """
 
     name: str
     item: str
     ordinal: int
-    seq: int  # the order in which outcomes were saved (RULINGS 17)
+    seq: int
     kind: str
     state: StepState
     attempt: int
@@ -122,9 +194,9 @@ class StepRow(msgspec.Struct, frozen=True):
     tries: int = 1
     output: str | None = None
     error: str | None = None
-    wake_at: Millis | None = None  # a sleep's deadline, or when the next try may begin
+    wake_at: Millis | None = None
     child_run_id: str | None = None
-    origin: str | None = None  # run and generation that a copied record comes from
+    origin: str | None = None
     inputs_hash: str | None = None
 
     @property
@@ -134,20 +206,42 @@ class StepRow(msgspec.Struct, frozen=True):
 
 
 class AttemptRow(msgspec.Struct, frozen=True):
-    """An attempt that ended without ending its generation well, kept for people."""
+    """An attempt that ended without ending its generation well, kept for people.
+
+    Attributes:
+        generation: of the run.
+        attempt: which.
+        started_at: when its generation was first claimed.
+        ended_at: when it ended.
+        outcome: ``failed``, ``lost`` (with its process), ``restarted`` or ``held``.
+        error: what ended it: JSON text of type, message and traceback.
+        process_id: which process had it.
+        failed_steps: JSON text: the steps whose failures ended it.
+    """
 
     generation: int
     attempt: int
     started_at: Millis | None
     ended_at: Millis
-    outcome: str  # failed, lost, retried, restarted
+    outcome: str
     error: str | None = None
     process_id: str | None = None
-    failed_steps: str | None = None  # JSON: the step keys whose failures ended it (RULINGS 19)
+    failed_steps: str | None = None
 
 
 class ProcessRow(msgspec.Struct, frozen=True):
-    """What holds leases and runs code."""
+    """What holds leases and runs code.
+
+    Attributes:
+        process_id: drawn at its start.
+        epoch: grows when it is evicted.
+        instance: the name that the setting ``instance`` gave it.
+        host: where it runs.
+        pid: there.
+        version: of its Onceward.
+        started_at: when it registered.
+        lease_until: until when it may be silent.
+    """
 
     process_id: str
     epoch: int

@@ -92,7 +92,7 @@ SETTINGS: tuple[Setting, ...] = (
         0,
         DAY,
     ),
-    Setting("threads", Kind.COUNT, 32, "How many `def` workflows and steps run at once.", 1, 1_000),
+    Setting("threads", Kind.COUNT, 32, "How many `def` steps run at once, each in a thread.", 1, 1_000),
     Setting(
         "notify",
         Kind.FLAG,

@@ -35,7 +35,7 @@ MEANING: dict[RunState, str] = {
     RunState.QUEUED: "Ready; the next free process takes it.",
     RunState.RUNNING: "A process holds it and runs its code.",
     RunState.SLEEPING: "Asleep until a fixed time; costs a row.",
-    RunState.WAITING: "Waits for something named: a called run, an event, a promise.",
+    RunState.WAITING: "Waits for the end of a run that it called.",
     RunState.BACKOFF: "An attempt or a try failed; the next begins after a delay.",
     RunState.CANCELLING: "Being cancelled: only clean-up steps start.",
     RunState.HELD: "Stopped for a person, with a named reason; answer it and it goes on.",

@@ -52,8 +52,8 @@ class Cancel:
     async def deliver(self) -> None:
         """Save the cancellation as the outcome of the steps that wait for it, then raise it in them."""
         execution = self._execution
-        waits, self.waits = self.waits, []
-        self.is_delivered = True
+        # Those that the code cut off meanwhile are saved as such.
+        waits, self.waits = [wait for wait in self.waits if not wait[2].done()], []
         now = execution.worker.now_ms()
         for key, kind, _ in waits:
             record = execution.recall.record(key)
@@ -71,4 +71,4 @@ class Cancel:
         for future in told:
             future.set_exception(errors.RunCancelled("the run is being cancelled"))
         # Where a time-out or a sibling cut every one of them off meanwhile, the next step is told.
-        self.is_delivered = bool(told)
+        self.is_delivered = self.is_delivered or bool(told)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from onceward.core import errors, retry, takeover
-from onceward.core.model import AttemptRow, RunRow, StepKey
+from onceward.core.model import AttemptRow, RunRow, StepKey, StepRow
 from onceward.core.ports import RunMove
 from onceward.core.states import TERMINAL, RunState, StepState
 from onceward.runtime.records import deadline_error, error_text, failed_steps, json_text, one_line
 
 if TYPE_CHECKING:
-    from onceward.runtime.committer import PendingAdvance
     from onceward.runtime.execution import Execution
 
 _log = logging.getLogger("onceward.run")
@@ -97,7 +96,7 @@ async def _complete(execution: Execution, value: Any) -> None:
 async def _fail(execution: Execution, error: BaseException, *, may_retry: bool = True) -> None:
     worker, run = execution.worker, execution.run
     now = worker.now_ms()
-    failed = failed_steps(error)
+    failed = _to_run_again(execution, failed_steps(error))
     text = error_text(error)
     log = AttemptRow(
         generation=run.generation,
@@ -107,7 +106,7 @@ async def _fail(execution: Execution, error: BaseException, *, may_retry: bool =
         outcome="failed",
         error=text,
         process_id=worker.process_id,
-        failed_steps=msgspec.json.encode(failed).decode() if failed else None,
+        failed_steps=msgspec.json.encode([row.key for row in failed]).decode() if failed else None,
     )
     decision = retry.decide(
         execution.workflow.policies.retry,
@@ -127,8 +126,8 @@ async def _fail(execution: Execution, error: BaseException, *, may_retry: bool =
             one_line(error),
         )
         pending = execution.operation()
-        for key in failed:
-            _reopen(execution, pending, key)
+        for row in failed:
+            pending.steps[row.key] = _reopened(row)
         move = move_of(execution, RunState.BACKOFF, due_at=now + decision.delay_ms, error=text)
         move.attempt, move.failures = run.attempt + 1, run.failures + 1
     else:
@@ -139,13 +138,22 @@ async def _fail(execution: Execution, error: BaseException, *, may_retry: bool =
     await _end(execution, move)
 
 
-def _reopen(execution: Execution, pending: PendingAdvance, key: StepKey) -> None:
-    """Let a failure that ended the attempt run again in the next (RULINGS 19)."""
-    row = pending.steps.get(key) or execution.recall.record(key)
-    if row is not None:
-        pending.steps[key] = msgspec.structs.replace(
-            row, state=StepState.OPEN, tries=0, output=None, error=None, ended_at=None, wake_at=None
-        )
+def _to_run_again(execution: Execution, failed: list[StepKey]) -> list[StepRow]:
+    """Give the failures that ended the attempt, and what they made the code cut off (RULINGS 19).
+
+    A task group cuts the siblings of a failure; without them the next attempt could not finish.
+    """
+    rows = [row for key in failed if (row := execution.latest(key)) is not None]
+    if not rows:
+        return []
+    return rows + execution.cut_after(min(row.seq for row in rows))
+
+
+def _reopened(row: StepRow) -> StepRow:
+    wake_at = row.wake_at if row.kind == "sleep" else None  # a deadline never moves (I14)
+    return msgspec.structs.replace(
+        row, state=StepState.OPEN, tries=0, output=None, error=None, ended_at=None, wake_at=wake_at
+    )
 
 
 async def _hold(execution: Execution, reason: str) -> None:
@@ -209,6 +217,7 @@ def move_of(execution: Execution, state: RunState, **changes: Any) -> RunMove:
 
 async def _end(execution: Execution, move: RunMove) -> None:
     """Commit the move together with whatever checkpoint still waits (RULINGS 5)."""
+    execution.check_previous()
     pending = execution.operation()
     pending.move = move
     if not execution.is_ending:

@@ -91,7 +91,8 @@ class Execution:
         )
         self._seq = max((row.seq for row in history), default=0)
         self._pending: PendingAdvance | None = None
-        self._open: dict[StepKey, StepRow] = {}  # records saved in this go that have no outcome yet
+        self._previous: PendingAdvance | None = None  # the one before, until it is durable
+        self._latest: dict[StepKey, StepRow | None] = {}  # records of this go; None for results
         self._deadline: asyncio.TimerHandle | None = None
         self._verbs: set[asyncio.Task[Any]] = set()  # tasks of verbs that threads wait for
         self._is_begun = False
@@ -201,29 +202,47 @@ class Execution:
         """Give the operation that gathers, a new one if the last was taken by a batch."""
         pending = self._pending
         if pending is None or pending.is_taken:
+            if pending is not None and not pending.is_durable:
+                self._previous = self._previous or pending
             pending = self._pending = PendingAdvance(self.run_id, self.generation, self.run.fence, self.loop)
             self.worker.committer.add(pending)
         return pending
 
+    def check_previous(self) -> None:
+        """Raise what a commit failed with that nobody waited for: what comes now would stand on it."""
+        previous = self._previous
+        if previous is not None and previous.is_durable:
+            self._previous = None
+        elif previous is not None and previous.future.done():
+            self._previous = None
+            if not previous.future.result():
+                raise errors.LeaseLost("The run was taken over or steered by an operator.")
+
     def save(self, row: StepRow, accepts: list[Accept] | None = None) -> None:
-        """Hand a record over to be committed; nobody waits for it yet."""
+        """Hand a record over to be committed; nobody waits for it yet.
+
+        Raises:
+            Suspended: the run's last commit is on its way. What a branch that nobody awaited saves
+                now would come after it, and could take the end back.
+        """
+        if self.is_ending:
+            raise errors.Suspended("the run has ended; let this exception pass")
         pending = self.operation()
         pending.steps[row.key] = row
-        if row.state is StepState.OPEN:
-            self._open[row.key] = row
-        else:
-            self._open.pop(row.key, None)
+        self._latest[row.key] = None if row.state is StepState.DONE else row
         if accepts:
             pending.accepts.extend(accepts)
         if self.run.crashes and row.state is not StepState.OPEN:
             self.run.crashes = 0  # a new checkpoint: it is not what kills its holders
             pending.move = ending.move_of(self, self.run.state)
+            pending.future.add_done_callback(lambda _: self.worker.cleared(self.run_id))
 
     async def durable(self) -> None:
         """Return when everything that the run saved is durable and the lease stands."""
-        pending = self._pending
-        if pending is not None and not pending.is_durable:
-            await self._commit(pending)
+        for pending in (self._previous, self._pending):
+            if pending is not None and not pending.is_durable:
+                await self._commit(pending)
+        self._previous = None
         await self.worker.may_start_steps()
         self.check_usable()
 
@@ -239,11 +258,11 @@ class Execution:
 
     def may_begin(self) -> bool:
         """Say, in any thread, whether a body may begin right now."""
-        return self.stopping is None and self.worker.has_lease()
+        return self.stopping is None and not self.is_ending and self.worker.has_lease()
 
     def check_usable(self) -> None:
         """Refuse to go on while the run unwinds."""
-        if self.stopping is not None:
+        if self.stopping is not None or self.is_ending:
             raise errors.Suspended("the run leaves memory; let this exception pass")
 
     def is_from_outside(self, error: BaseException) -> bool:
@@ -281,6 +300,33 @@ class Execution:
             ended_at=None if is_open else self.worker.now_ms(),
             **more,
         )
+
+    def latest(self, key: StepKey) -> StepRow | None:
+        """Give the newest record of a step, if it is no result."""
+        if key in self._latest:
+            return self._latest[key]
+        return self.recall.record(key)
+
+    def cut_after(self, seq: int) -> list[StepRow]:
+        """Give what the code cut off after the outcome with that number."""
+        rows = [self.latest(key) for key in {**dict.fromkeys(self.recall.keys()), **self._latest}]
+        return [row for row in rows if row is not None and row.state is StepState.CUT and row.seq > seq]
+
+    def _note_cut(self, key: StepKey, kind: str, error: asyncio.CancelledError) -> None:
+        """Save that the code cut a step off before its body, in a back-off or in another wait.
+
+        What the code does then is decided by it, so a later go must do the same (RULINGS 17).
+        """
+        if not self.is_from_outside(error):
+            return
+        record = self.latest(key)
+        if key in self._latest and record is None:
+            return  # it was done already
+        if record is None or record.state is StepState.OPEN:
+            now = self.worker.now_ms()
+            tries = 1 if record is None else max(1, record.tries)
+            wake_at = record.wake_at if record is not None and kind == "sleep" else None
+            self.save(self.row(key, kind, StepState.CUT, now, record=record, tries=tries, wake_at=wake_at))
 
     # --- saved answers -------------------------------------------------------------------------
 
@@ -373,6 +419,9 @@ class Execution:
             if record is not None and record.state is not StepState.OPEN:
                 return self.answer(record, facts.result)
             return await run_step(self, key, function, facts, args, kwargs, options, record)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, "run", error)
+            raise
         finally:
             self._leave()
 
@@ -393,6 +442,9 @@ class Execution:
         key = self._enter(name, item, caller)
         try:
             await waits.sleep(self, key, delay_ms)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, "sleep", error)
+            raise
         finally:
             self._leave()
 
@@ -401,6 +453,9 @@ class Execution:
         key = self._enter(name, item, caller)
         try:
             return await waits.value(self, key, kind)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, kind, error)
+            raise
         finally:
             self._leave()
 
@@ -411,6 +466,9 @@ class Execution:
         key = self._enter(name, item, caller)
         try:
             return await starts.emit(self, key, type_, payload, subject)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, "emit", error)
+            raise
         finally:
             self._leave()
 
@@ -440,6 +498,9 @@ class Execution:
         key = self._enter(name, item, caller)
         try:
             return await starts.start(self, key, workflow, args, kwargs, is_called=is_called)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, "call" if is_called else "start", error)
+            raise
         finally:
             self._leave()
 

@@ -83,7 +83,8 @@ def act(action: str, name: str) -> None:
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "pause":
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # To this thread: sent to the process, it lets this thread run on until another one sees it.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     elif action == "drop-reply":
         raise errors.ReplyLost(f"The failpoint {name} dropped a reply.")
     else:

@@ -32,6 +32,7 @@ class Looking:
         self._is_wanted = False
         self._is_after_claim = False
         self._next_due: Millis | None = None
+        self._took_over_at: Millis = 0
         self._strays: dict[str, int] = {}  # runs that may be strays -> batches begun when they were seen
 
     def hint(self) -> None:
@@ -89,7 +90,9 @@ class Looking:
                 worker.claim_due()
             else:
                 self.due_at(look.next_due)
-        if look.oldest_lease is not None and look.oldest_lease < now:
+        is_dead = look.oldest_lease is not None and look.oldest_lease < now
+        if is_dead or now - self._took_over_at >= worker.settings.lease_ms:
+            # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
             await worker.read(self.take_over)
         if look.woken:
             parents = [worker.executions[run_id] for run_id in look.woken if run_id in worker.executions]
@@ -98,7 +101,7 @@ class Looking:
             await self._drop_lost()
         if look.owned > len(worker.executions) + worker.expected():
             await self._adopt()
-        worker.want_suspect()
+        worker.suspects.want()
 
     async def _drop_lost(self) -> None:
         """Stop runs that an operator took away from us in another process."""
@@ -115,13 +118,13 @@ class Looking:
         A run counts as one when every batch that was begun before it was first seen so is settled,
         and it has not come to memory since.
         """
-        worker, process_id = self._worker, self._worker.process_id
+        worker = self._worker
         batches = worker.committer.batches
-        owned = await worker.read(worker.store.owned, process_id)
+        owned = await worker.read(worker.store.owned, worker.process_id)
         seen, self._strays = self._strays, {}
         strays = []
         for run_id in owned:
-            if run_id in worker.executions or run_id in worker.arriving:
+            if worker.is_here(run_id):
                 continue
             if run_id in seen and worker.committer.settled >= seen[run_id]:
                 strays.append(run_id)
@@ -129,17 +132,28 @@ class Looking:
                 self._strays[run_id] = seen.get(run_id, batches)
         if strays:
             _log.warning("giving %d runs back whose claim was lost", len(strays))
-            await worker.read(worker.store.give_back, process_id, strays, worker.now_ms())
-            worker.claim_due()
+            await self.give_back(strays)
+
+    async def give_back(self, run_ids: list[str]) -> None:
+        """Make runs due again that are ours and not in memory."""
+        worker = self._worker
+        await worker.read(worker.store.give_back, worker.process_id, run_ids, worker.now_ms())
+        worker.claim_due()
 
     def take_over(self) -> None:
         """Free the runs of dead processes; blocks."""
         worker = self._worker
+        self._took_over_at = worker.now_ms()
         try:
             taken = worker.store.take_over(worker.now_ms(), crash_limit=CRASH_LIMIT, skip=worker.process_id)
         except errors.ReplyLost:
             _log.warning("the reply to a takeover was lost; the next look tells what became of it")
             worker.loop.call_soon_threadsafe(worker.hint)
+            return
+        except errors.StoreUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - whatever it is, the next look takes over
+            _log.exception("a takeover failed")
             return
         for process_id in taken.processes:
             _log.warning("took over %d runs of process %s, whose lease ended", taken.released, process_id)

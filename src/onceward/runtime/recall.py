@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable, Sized
 
 import msgspec
 
@@ -74,6 +74,10 @@ class Recall:
     def is_needed(self, is_cancelling: bool) -> bool:
         """Say whether a record may answer at all: a fresh run has none."""
         return bool(self._records) or is_cancelling
+
+    def keys(self) -> Iterable[StepKey]:
+        """Give the steps that have a record."""
+        return self._records.keys()
 
     def record(self, key: StepKey) -> StepRow | None:
         """Give what is saved of a step."""

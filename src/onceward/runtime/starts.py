@@ -27,7 +27,7 @@ async def emit(
     """Emit once; give the event's source and id."""
     record = await execution.saved(key, "emit")
     source, event_id = f"run/{execution.run_id}", ids.composed(execution.generation, *key)
-    if record is None:
+    if record is None or record.state is StepState.OPEN:
         await execution.durable()
         accept = execution.worker.emit_accept(execution, source, event_id, type_, payload, subject)
         now = execution.worker.now_ms()
@@ -132,8 +132,8 @@ async def start(
     """Start a child once; give its id, or wait for its outcome and save that."""
     kind = "call" if is_called else "start"
     record = await execution.saved(key, kind)
-    is_new = record is None
-    if record is None:
+    is_new = record is None or record.child_run_id is None
+    if record is None or is_new:
         await execution.durable()
         event_id = ids.composed(execution.generation, *key, ids.START)
         accept = _child_accept(
@@ -174,10 +174,6 @@ async def _called(execution: Execution, key: StepKey, record: StepRow, *, is_new
         execution.worker.children.watch(execution)
     try:
         child: RunRow = await execution.parking.park(None, future)
-    except asyncio.CancelledError as error:
-        if execution.is_from_outside(error):
-            execution.save(execution.row(key, "call", StepState.CUT, record.started_at, record=record))
-        raise
     finally:
         if execution.stopping != "suspend":
             execution.called.pop(child_run_id, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -28,14 +27,7 @@ async def sleep(execution: Execution, key: StepKey, delay_ms: Millis) -> None:
         execution.save(record)
     wake_at: Millis = record.wake_at  # type: ignore[assignment]
     if wake_at > now:
-        try:
-            await execution.parking.park(wake_at)
-        except asyncio.CancelledError as error:
-            if execution.is_from_outside(error):
-                execution.save(
-                    execution.row(key, "sleep", StepState.CUT, now, record=record, wake_at=wake_at)
-                )
-            raise
+        await execution.parking.park(wake_at)
     execution.save(execution.row(key, "sleep", StepState.DONE, now, record=record, wake_at=wake_at))
     if execution.recall.has_queue():
         await execution.recall.take_turn()

@@ -18,7 +18,7 @@ import psycopg
 from onceward.core import errors
 from onceward.core.model import Millis, ProcessRow, RunRow, WorkflowRow
 from onceward.core.states import RunState
-from onceward.core.takeover import CRASH_LIMIT, LostRun, lost_run
+from onceward.core.takeover import CRASH_LIMIT, LostRun, lost_runs
 from onceward.stores.postgres_rows import AttemptColumns, attempt_columns, is_suspect
 from onceward.stores.postgres_session import Session
 from onceward.stores.postgres_statements import (
@@ -135,11 +135,16 @@ class PostgresProcesses:
             self._do(session, name, **mine)
 
     def is_dead(self, session: Session, process_id: str, now: Millis) -> bool:
-        """Lock a process's rows and judge its lease once more: a heartbeat may have come meanwhile."""
+        """Lock a process's rows and judge its lease once more: a heartbeat may have come meanwhile.
+
+        One that is not registered and still owns runs has no lease at all.
+        """
         mine = parameters(process_id=process_id)
         self._do(session, "lock_committer", **mine)
         rows = self._do(session, "lock_process", **mine)
-        return bool(rows) and rows[0][0] < now
+        if not rows:
+            return bool(self._do(session, "owns_any", **mine))
+        return bool(rows[0][0] < now)
 
     def unless_locked(
         self, session: Session, process_id: str, work: Callable[[Session], T]
@@ -171,14 +176,15 @@ class PostgresProcesses:
         mine = parameters(process_id=process_id)
         self._do(session, "shut_out", **mine)
         self._do(session, "forget_process", **mine)
-        losses = Losses()
+        losses, runs = Losses(), []
         for row in self._do(session, "owned_runs", **mine):
             try:
-                run = to_value(RunRow, row)
+                runs.append(to_value(RunRow, row))
             except errors.StoreDamaged as error:
                 losses.add_damaged(row[0], now, error)
-            else:
-                losses.add(run, lost_run(run, now, process_id=process_id, crash_limit=crash_limit))
+        lost = lost_runs(runs, now, process_id=process_id, crash_limit=crash_limit)
+        for run, standing in zip(runs, lost, strict=True):
+            losses.add(run, standing)
         self._write(session, losses, now)
         return len(losses.released), losses.held
 

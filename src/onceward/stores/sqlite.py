@@ -217,7 +217,8 @@ class SqliteStore(SqliteReads):
             return row.lease_until < now or self._connections.is_free(row.process_id)
 
         suspects = {row.process_id for row in self.processes() if row.process_id != skip and is_dead(row)}
-        if not suspects:
+        unregistered = self._select("unregistered")
+        if not suspects and not unregistered:
             return TakenOver((), 0, ())
         released, held = 0, []
         with self._connections.writing() as connection:
@@ -225,6 +226,8 @@ class SqliteStore(SqliteReads):
             rows = connection.execute(self._reads["processes"], {"namespace": self.namespace}).fetchall()
             processes = to_values(ProcessRow, rows)
             dead = [row.process_id for row in processes if row.process_id in suspects and is_dead(row)]
+            unregistered = connection.execute(self._sql["unregistered"], (self.namespace,)).fetchall()
+            dead += [process_id for (process_id,) in unregistered if process_id != skip]
             for process_id in dead:
                 freed, stopped = self._writes.lose(connection, process_id, now, crash_limit=crash_limit)
                 released += freed

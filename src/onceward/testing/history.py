@@ -120,8 +120,9 @@ def _outcomes_stay(change: _Change) -> Found:
             continue
         if generation < run["generation"]:
             yield Violation("I19", run_id, f"{what}, an older one, changed {_differences(row, after)}")
-        elif row["state"] == "failed":
-            # It may run again in a later attempt (RULINGS 19).
+        elif row["state"] in ("failed", "cut"):
+            # A failure that ended an attempt, and what it cut off, may run again in a later one
+            # (RULINGS 19).
             if run_now["attempt"] == run["attempt"] and run_now["generation"] == run["generation"]:
                 yield Violation("I4", run_id, f"{what} changed {_differences(row, after)}")
         elif row["state"] != "open":

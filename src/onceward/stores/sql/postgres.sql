@@ -55,7 +55,7 @@ with given as materialized (
     seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
     ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
     wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
-  where old.state = 'open' or (old.state = 'failed' and excluded.state = 'open')
+  where old.state = 'open' or (old.state in ('failed', 'cut') and excluded.state = 'open')
 )
 select distinct run_id, fence from checked where not is_held
 
@@ -287,8 +287,19 @@ on conflict (namespace, name) do update set triggers = excluded.triggers, seen_a
   deadline_ms = excluded.deadline_ms
 
 -- name: expired
+-- Processes whose lease ended; and owners that are not registered, since whoever deletes their row
+-- by hand would leave their runs to nobody (B013).
 select process_id from {t}process
-where namespace = :namespace and process_id <> :skip and lease_until < :now order by process_id
+where namespace = :namespace and process_id <> :skip and lease_until < :now
+union
+select q.process_id from {t}queue q
+where q.namespace = :namespace and q.process_id is not null and q.process_id <> :skip
+  and not exists (
+    select 1 from {t}process p where p.namespace = :namespace and p.process_id = q.process_id)
+order by process_id
+
+-- name: owns_any
+select 1 from {t}queue where namespace = :namespace and process_id = :process_id limit 1
 
 -- name: lock_process
 -- Judged again under the lock: a heartbeat may have come meanwhile.
@@ -391,17 +402,18 @@ on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_
   is_suspect = excluded.is_suspect
 
 -- name: reopen
--- Failures that ended the attempt run again with all their tries; a record that backs off goes on
--- at once with those it has left. Every other record stays (RULINGS 19, 23).
+-- Failures that ended the attempt, and what they cut off, run again with all their tries; a record
+-- that backs off goes on at once with those it has left; a sleep keeps its deadline. Every other
+-- record stays (RULINGS 19, 23).
 with k as materialized (
   select :namespace as namespace, k.* from json_to_recordset(:keys) as k (name text, item text, ordinal bigint)
 )
-update {t}step s set tries = case s.state when 'failed' then 0 else s.tries end, state = 'open',
-  output = null, error = null, ended_at = null, wake_at = null
+update {t}step s set tries = case s.state when 'open' then s.tries else 0 end, state = 'open',
+  output = null, error = null, ended_at = null, wake_at = case s.kind when 'sleep' then s.wake_at end
 from k
 where s.namespace = any(array[k.namespace]) and s.run_id = :run_id and s.generation = :generation
   and s.name = k.name and s.item = k.item and s.ordinal = k.ordinal
-  and (s.state = 'failed' or (s.state = 'open' and s.kind = 'run'))
+  and (s.state in ('failed', 'cut') or (s.state = 'open' and s.kind = 'run'))
 
 -- name: insert_audit
 insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail)

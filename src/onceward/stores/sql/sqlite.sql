@@ -45,7 +45,7 @@ on conflict (namespace, run_id, generation, name, item, ordinal) do update set
   seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
   ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
   wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
-where {t}step.state = 'open' or ({t}step.state = 'failed' and excluded.state = 'open')
+where {t}step.state = 'open' or ({t}step.state in ('failed', 'cut') and excluded.state = 'open')
 
 -- name: move_run
 update {t}run set state = ?3, generation = ?4, attempt = ?5, failures = ?6, crashes = ?7, deadline_at = ?8,
@@ -102,6 +102,12 @@ values (?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: insert_committer
 insert into {t}committer (namespace, process_id, epoch) values (?, ?, ?)
 
+-- name: unregistered
+-- Owners without a row: whoever deletes it by hand would leave their runs to nobody (B013).
+select distinct process_id from {t}queue
+where namespace = ?1 and process_id is not null
+  and process_id not in (select process_id from {t}process where namespace = ?1)
+
 -- name: same_instance
 select process_id from {t}process where namespace = ? and instance = ?
 
@@ -153,12 +159,13 @@ on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_
   is_suspect = excluded.is_suspect
 
 -- name: reopen
--- Failures that ended the attempt run again with all their tries; a record that backs off goes on
--- at once with those it has left. Every other record stays (RULINGS 19, 23).
-update {t}step set tries = case state when 'failed' then 0 else tries end, state = 'open',
-  output = null, error = null, ended_at = null, wake_at = null
+-- Failures that ended the attempt, and what they cut off, run again with all their tries; a record
+-- that backs off goes on at once with those it has left; a sleep keeps its deadline. Every other
+-- record stays (RULINGS 19, 23).
+update {t}step set tries = case state when 'open' then tries else 0 end, state = 'open',
+  output = null, error = null, ended_at = null, wake_at = case kind when 'sleep' then wake_at end
 where namespace = ? and run_id = ? and generation = ? and name = ? and item = ? and ordinal = ?
-  and state in ('failed', 'open')
+  and state in ('failed', 'cut', 'open')
 
 -- name: insert_audit
 insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail) values (?, ?, ?, ?, ?, ?, ?)

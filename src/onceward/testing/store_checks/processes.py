@@ -126,6 +126,19 @@ def a_process_does_not_take_itself_over(stores: StoreFactory) -> None:
     assert run == process.read(run.run_id)
 
 
+def a_process_whose_row_is_gone_leaves_no_orphans(stores: StoreFactory) -> None:
+    """Somebody cleaned the table by hand: its runs are freed like those of any dead process."""
+    gone, alive = Process(stores, "p1"), Process(stores, "p2")
+    run = gone.start("evt_1")
+    stores.execute("delete from {t}process where process_id = 'p1'")
+
+    assert TakenOver(("p1",), 1, ()) == _take_over(alive.store, stores, skip="p2")
+
+    raised(errors.LeaseLost, lambda: gone.save(run, step()))
+    assert [(run.run_id, 2)] == [(found.run_id, found.attempt) for found in alive.claim()]
+    assert TakenOver((), 0, ()) == _take_over(alive.store, stores, skip="p2")
+
+
 def a_dead_process_without_runs_is_forgotten(stores: StoreFactory) -> None:
     """And a second look finds nothing."""
     Process(stores, "p1")

@@ -66,7 +66,7 @@ def a_saved_outcome_never_changes(stores: StoreFactory) -> None:
         assert process.save(run, first)
 
         process.save(run, step(state, seq=number + 50, state="done", output='"other"', tries=9))
-        if state != "failed":
+        if state not in ("failed", "cut"):  # these an attempt may open again
             process.save(run, step(state, seq=number + 50, state="open"))
 
         assert first in process.store.steps(run.run_id), state
@@ -186,11 +186,18 @@ def only_named_failures_are_reopened(stores: StoreFactory) -> None:
     run = process.start("evt_1")
     done, caught = step("load", seq=1), step("ping", seq=2, state="failed")
     fatal = step("charge", seq=3, state="failed", tries=8)
+    cut = step("ship", seq=4, state="cut", tries=2)
+    nap = step("nap", seq=5, state="cut", kind="sleep", wake_at=stores.now + 60_000)
     log = attempt_log(run, "failed", now=stores.now, failed_steps='[["charge","",1]]')
-    process.save(run, done, caught, fatal, becomes=move(run, RunState.FAILED, now=stores.now, log=log))
+    failed = move(run, RunState.FAILED, now=stores.now, log=log)
+    process.save(run, done, caught, fatal, cut, nap, becomes=failed)
 
     assert process.store.steer(
-        retried(process.read(run.run_id), now=stores.now, reopen=[fatal.key, done.key])
+        retried(
+            process.read(run.run_id),
+            now=stores.now,
+            reopen=[fatal.key, done.key, cut.key, nap.key],
+        )
     )
 
     records = {row.name: row for row in process.store.steps(run.run_id)}
@@ -203,8 +210,10 @@ def only_named_failures_are_reopened(stores: StoreFactory) -> None:
         opened.output,
         opened.error,
     ) == (StepState.OPEN, 0, None, None, None)
+    assert (records["ship"].state, records["ship"].tries) == (StepState.OPEN, 0)
+    assert (records["nap"].state, records["nap"].wake_at) == (StepState.OPEN, nap.wake_at)
     (again,) = process.claim()
-    assert process.save(again, step("charge", seq=4, attempt=2))
+    assert process.save(again, step("charge", seq=6, attempt=2))
     assert StepState.DONE is process.store.steps(run.run_id)[-1].state
 
 
@@ -212,8 +221,11 @@ def a_failure_is_opened_for_the_next_attempt_by_its_holder(stores: StoreFactory)
     """The automatic retry: the failed record opens in the commit that ends the attempt, once."""
     process = Process(stores)
     run = process.start("evt_1")
-    assert process.save(run, step("charge", seq=1, state="failed", tries=8))
+    assert process.save(
+        run, step("charge", seq=1, state="failed", tries=8), step("ship", seq=2, state="cut")
+    )
     opened = step("charge", seq=1, state="open", tries=0)
+    freed = step("ship", seq=2, state="open", tries=0)
     backoff = move(
         run,
         RunState.BACKOFF,
@@ -224,14 +236,14 @@ def a_failure_is_opened_for_the_next_attempt_by_its_holder(stores: StoreFactory)
         log=attempt_log(run, "failed", now=stores.now),
     )
 
-    assert process.save(run, opened, becomes=backoff)
+    assert process.save(run, opened, freed, becomes=backoff)
 
-    assert process.store.steps(run.run_id) == [opened]
+    assert process.store.steps(run.run_id) == [opened, freed]
     (again,) = process.claim()
-    done = step("charge", seq=2, attempt=2)
+    done = step("charge", seq=3, attempt=2)
     assert process.save(again, done)
     assert process.save(again, opened)
-    assert process.store.steps(run.run_id) == [done]
+    assert process.store.steps(run.run_id) == [freed, done]
 
 
 def a_step_that_backs_off_is_brought_forward_with_the_tries_it_has_left(stores: StoreFactory) -> None:

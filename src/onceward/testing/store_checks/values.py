@@ -162,10 +162,10 @@ def nothing_and_the_empty_text_are_different(stores: StoreFactory) -> None:
 
 
 def large_numbers_survive(stores: StoreFactory) -> None:
-    """Beyond what a float can count exactly."""
+    """Times beyond what a float can count exactly, counts up to 32 bits."""
     process = Process(stores)
     run = process.start("evt_1", occurred_at=2**53 + 1)
-    record = step(ordinal=2**53 + 1, seq=FAR, tries=FAR - 1, wake_at=FAR)
+    record = step(ordinal=2**31 - 1, seq=2**31 - 1, tries=2**31 - 1, wake_at=FAR)
 
     assert process.save(run, record)
     process.move(run, RunState.SLEEPING, due_at=FAR)

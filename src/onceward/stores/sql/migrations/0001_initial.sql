@@ -11,20 +11,21 @@
 --            the namespace for a look-up by key. Nothing on SQLite, which knows that a column is
 --            not null and then does not find the condition in any query
 --   {is_run_state}, {is_step_state}  that the state is one there is
+-- Numbers come before texts where rows are many: behind a text PostgreSQL pads each of them.
 -- Every key starts with the namespace. Times are Unix milliseconds, JSON is text that the
 -- database never looks into.
 
 -- An immutable fact. On SQLite deliberately not clustered: senders' ids are random, and a
 -- random key would touch one big page per event instead of one small index page.
 create table {t}event (
+    occurred_at {int},
+    received_at {int} not null,
     namespace {key} not null,
     source {key} not null,
     id {key} not null,
     type {key} not null,
     subject {key},
     payload text,
-    occurred_at {int},
-    received_at {int} not null,
     content_hash {key},
     primary key (namespace, source, id)
 );
@@ -48,6 +49,20 @@ create table {t}delivery (
 -- One durable execution. The state is in no index and in no predicate, so that on PostgreSQL
 -- every update of a run is HOT; what must be found by state has a narrow table or column.
 create table {t}run (
+    fence {int} not null,
+    created_at {int} not null,
+    started_at {int},
+    ended_at {int},
+    deadline_at {int},
+    problem_at {int},
+    dismissed_at {int},
+    generation {small} not null,
+    attempt {small} not null,
+    failures {small} not null,
+    crashes {small} not null,
+    parent_generation {small},
+    is_called {small} not null,
+    depth {small} not null,
     namespace {key} not null,
     run_id {key} not null,
     workflow {key} not null,
@@ -55,26 +70,12 @@ create table {t}run (
     event_id {key} not null,
     replay_id {key} not null,
     state {key} not null check ({is_run_state}),
-    generation {small} not null,
-    attempt {small} not null,
-    failures {small} not null,
-    crashes {small} not null,
-    fence {int} not null,
-    created_at {int} not null,
-    started_at {int},
-    ended_at {int},
-    deadline_at {int},
     output text,
     error text,
     reason text,
-    problem_at {int},
-    dismissed_at {int},
     warning text,
     replay_of {key},
     parent_run_id {key},
-    parent_generation {small},
-    is_called {small} not null,
-    depth {small} not null,
     input text,
     primary key (namespace, run_id)
 ){packed}{hot};
@@ -96,28 +97,28 @@ create table {t}queue (
     woken {small} not null,
     is_suspect {small} not null,
     primary key (namespace, run_id)
-){packed}{hot};
+){packed};
 create index {i}queue_due on {t}queue (namespace, due_at) where process_id is null;
 create index {i}queue_owned on {t}queue (namespace, process_id) where process_id is not null;
 
 -- The checkpoint of a step.
 create table {t}step (
-    namespace {key} not null,
-    run_id {key} not null,
-    generation {small} not null,
-    name {key} not null,
-    item {key} not null,
-    ordinal {int} not null,
-    seq {int} not null,
-    kind {key} not null,
-    state {key} not null check ({is_step_state}),
-    attempt {small} not null,
-    tries {int} not null,
     started_at {int} not null,
     ended_at {int},
+    wake_at {int},
+    generation {small} not null,
+    ordinal {small} not null,
+    seq {small} not null,
+    attempt {small} not null,
+    tries {small} not null,
+    namespace {key} not null,
+    run_id {key} not null,
+    name {key} not null,
+    item {key} not null,
+    kind {key} not null,
+    state {key} not null check ({is_step_state}),
     output text,
     error text,
-    wake_at {int},
     child_run_id {key},
     origin {key},
     inputs_hash {key},

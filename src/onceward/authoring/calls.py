@@ -1,0 +1,85 @@
+"""How a call of ``step.run`` is read: what of it is meant for the step, what for its function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
+
+from onceward.authoring.options import DEFAULT_OPTIONS, StepOptions
+from onceward.authoring.step import Step
+from onceward.authoring.workflow import Workflow
+from onceward.core import errors
+from onceward.core.annotations import signature_of
+from onceward.core.duration import to_ms
+from onceward.core.retry import Retry
+from onceward.core.shown import shown
+
+RESERVED = ("item", "retry", "timeout")
+"""Keywords of ``step.run`` that are its own, not the function's."""
+
+
+def prepare(
+    name: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[Callable[..., Any], str, StepOptions, dict[str, Any]]:
+    """Split the keywords of ``step.run`` into its own and the function's."""
+    options, item = DEFAULT_OPTIONS, ""
+    if isinstance(function, Step):
+        options, item, function = function.options, function.item_text, function.function
+    elif isinstance(function, Workflow) or not callable(function):
+        _refuse_function(name, function)
+    if not kwargs:
+        return function, item, options, kwargs
+    _refuse_hidden(name, function, kwargs, len(args))
+    item = str(kwargs.pop("item", item))
+    retry: Retry = kwargs.pop("retry", options.retry)
+    timeout = kwargs.pop("timeout", None)
+    if retry is not options.retry or timeout is not None:
+        timeout_ms = (
+            options.timeout_ms if timeout is None else to_ms(timeout, what=f"timeout of step {name!r}")
+        )
+        options = StepOptions(retry=retry, timeout_ms=timeout_ms)
+    return function, item, options, kwargs
+
+
+def _refuse_function(name: str, given: Any) -> NoReturn:
+    """Refuse what cannot be called, before its tries are used up on it."""
+    if isinstance(given, Workflow):
+        raise errors.StepMisuse(
+            f"The step {name!r} was given the workflow {given.name!r}.",
+            means="A workflow has runs of its own; a step runs a function.",
+            todo=f"Write ctx.step.call({name!r}, {given.__name__}, …), or step.start not to wait for it.",
+        )
+    if isinstance(given, Coroutine):
+        given.close()  # or Python would warn that it was never awaited, too
+        raise errors.StepMisuse(
+            f"The step {name!r} was given a coroutine: its function was called already.",
+            means="A coroutine can be awaited once; a step may have to run its body again.",
+            todo=f"Write ctx.step.run({name!r}, function, …) with the function's arguments behind it.",
+        )
+    raise errors.StepMisuse(
+        f"The step {name!r} was given {shown(given)}, which cannot be called.",
+        means="A step runs a function.",
+        todo=f"Write ctx.step.run({name!r}, function, …) with its arguments behind it.",
+    )
+
+
+def _refuse_hidden(name: str, function: Callable[..., Any], kwargs: dict[str, Any], given: int) -> None:
+    """Refuse a keyword that looks like the function's and would never reach it."""
+    meant = [word for word in RESERVED if word in kwargs]
+    if not meant:
+        return
+    try:
+        parameters = list(signature_of(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    for position, parameter in enumerate(parameters):
+        is_missing = parameter.default is parameter.empty and position >= given
+        if parameter.name in meant and is_missing:
+            raise errors.StepMisuse(
+                f"The function of step {name!r} takes {parameter.name!r}, which step.run keeps for itself.",
+                means="The function would not get it.",
+                todo=f"Pass it by position, or wrap the function: functools.partial(function, {parameter.name}=…).",
+            )

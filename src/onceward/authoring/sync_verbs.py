@@ -1,0 +1,172 @@
+"""``ctx.step`` in a plain workflow: the same verbs, each blocking the thread that calls it."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
+
+from onceward.authoring.calls import prepare
+from onceward.authoring.current import Session, wait_in_thread
+from onceward.authoring.event import Event
+from onceward.authoring.step import Step
+from onceward.authoring.workflow import Workflow
+from onceward.core.duration import Duration, to_ms
+from onceward.core.retry import Retry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
+
+
+class SyncStepVerbs:
+    """``ctx.step`` in a plain workflow; each verb blocks the workflow's thread."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def _wait(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        return wait_in_thread(self._session, coroutine)
+
+    @overload
+    def run(
+        self, name: str, function: Step[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    def run(
+        self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    def run(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def run(
+        self,
+        name: str,
+        function: Callable[[*Ts], Awaitable[R]],
+        /,
+        *args: *Ts,
+        item: object = ...,
+        retry: Retry = ...,
+        timeout: Duration | None = ...,
+    ) -> R: ...
+    @overload
+    def run(
+        self,
+        name: str,
+        function: Callable[[*Ts], R],
+        /,
+        *args: *Ts,
+        item: object = ...,
+        retry: Retry = ...,
+        timeout: Duration | None = ...,
+    ) -> R: ...
+    def run(  # type: ignore[misc]  # likewise
+        self, name: str, function: Any, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Run a function as a step and give its result; see `StepVerbs.run`."""
+        function, item, options, kwargs = prepare(name, function, args, kwargs)
+        caller = threading.current_thread()
+        return self._wait(self._session.step(name, item, function, args, kwargs, options, caller))
+
+    def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
+        """Sleep until a deadline that is fixed when it is first reached; see `StepVerbs.sleep`."""
+        delay_ms = to_ms(delay, what=f"delay of sleep {name!r}")
+        self._wait(self._session.sleep(name, str(item), delay_ms, threading.current_thread()))
+
+    def uuid(self, name: str, *, item: object = "") -> uuid.UUID:
+        """Draw a random UUID once; every attempt gets the same; see `StepVerbs.uuid`."""
+        drawn: uuid.UUID = self._value("uuid", name, item)
+        return drawn
+
+    def now(self, name: str, *, item: object = "") -> datetime:
+        """Look at the clock once; every attempt gets the same time, in UTC; see `StepVerbs.now`."""
+        at: datetime = self._value("now", name, item)
+        return at
+
+    def random(self, name: str, *, item: object = "") -> float:
+        """Draw a number in [0, 1) once; every attempt gets the same; see `StepVerbs.random`."""
+        drawn: float = self._value("random", name, item)
+        return drawn
+
+    def _value(self, kind: str, name: str, item: object) -> Any:
+        return self._wait(self._session.value(kind, name, str(item), threading.current_thread()))
+
+    def emit(
+        self, name: str, type: str, payload: Any = None, *, subject: str | None = None, item: object = ""
+    ) -> tuple[str, str]:
+        """Emit an event exactly once; see `StepVerbs.emit`."""
+        return self._wait(
+            self._session.emit(name, str(item), type, payload, subject, threading.current_thread())
+        )
+
+    @overload
+    def start(self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str: ...
+    @overload
+    def start(
+        self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    def start(self, name: str, workflow: Workflow[[], Any], /, *, item: object = ...) -> str: ...
+    @overload
+    def start(self, name: str, workflow: Workflow[[A1], Any], a1: A1, /, *, item: object = ...) -> str: ...
+    @overload
+    def start(
+        self, name: str, workflow: Workflow[[A1, A2], Any], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    def start(
+        self,
+        name: str,
+        workflow: Workflow[[A1, A2, A3], Any],
+        a1: A1,
+        a2: A2,
+        a3: A3,
+        /,
+        *,
+        item: object = ...,
+    ) -> str: ...
+    def start(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> str:
+        """Start a run of another workflow exactly once, detached; see `StepVerbs.start`."""
+        run_id: str = self._start(name, workflow, args, kwargs, False)
+        return run_id
+
+    @overload
+    def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[Event], R], payload: Any = ..., /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    def call(self, name: str, workflow: Workflow[[], R], /, *, item: object = ...) -> R: ...
+    @overload
+    def call(self, name: str, workflow: Workflow[[A1], R], a1: A1, /, *, item: object = ...) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    def call(
+        self, name: str, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
+    ) -> R: ...
+    def call(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Start a run of another workflow and wait for it; see `StepVerbs.call`."""
+        return self._start(name, workflow, args, kwargs, True)
+
+    def _start(
+        self,
+        name: str,
+        workflow: Workflow[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        called: bool,
+    ) -> Any:
+        item = str(kwargs.pop("item", ""))
+        caller = threading.current_thread()
+        return self._wait(self._session.start(name, item, workflow, args, kwargs, called, caller))

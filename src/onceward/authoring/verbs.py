@@ -1,0 +1,230 @@
+"""``ctx.step`` in an async workflow: the durable verbs, each handed over to the session at once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
+
+from onceward.authoring.calls import prepare
+from onceward.authoring.current import Session
+from onceward.authoring.event import Event
+from onceward.authoring.step import Step
+from onceward.authoring.workflow import Workflow
+from onceward.core.duration import Duration, to_ms
+from onceward.core.retry import Retry
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+A1 = TypeVar("A1")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
+
+
+class StepVerbs:
+    """``ctx.step`` in an async workflow."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @overload
+    async def run(
+        self, name: str, function: Step[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    async def run(
+        self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    async def run(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def run(
+        self,
+        name: str,
+        function: Callable[[*Ts], Awaitable[R]],
+        /,
+        *args: *Ts,
+        item: object = ...,
+        retry: Retry = ...,
+        timeout: Duration | None = ...,  # noqa: ASYNC109 - a try's limit, kept by the engine
+    ) -> R: ...
+    @overload
+    async def run(
+        self,
+        name: str,
+        function: Callable[[*Ts], R],
+        /,
+        *args: *Ts,
+        item: object = ...,
+        retry: Retry = ...,
+        timeout: Duration | None = ...,  # noqa: ASYNC109
+    ) -> R: ...
+    async def run(  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
+        self, name: str, function: Any, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Run a function as a step and give its result; a saved result answers without running it.
+
+        Args:
+            name: what identifies the step in this run; the same name in sequence is numbered.
+            function: any function, async or plain (plain ones run in a thread).
+            args: its arguments; they need not be storable.
+            item: which element of a loop this is, when the name repeats in parallel branches.
+            retry: how it is tried again; five tries with growing delays by default.
+            timeout: how long one try may take.
+            kwargs: the function's keywords.
+
+        Raises:
+            StepFailed: its tries are used up, or it failed for good, as with a result that cannot
+                be stored, or an annotation of which no value could be.
+            StepMisuse: the name repeats in parallel branches, or a step is called inside a step.
+        """
+        function, item, options, kwargs = prepare(name, function, args, kwargs)
+        return await self._session.step(name, item, function, args, kwargs, options, None)
+
+    async def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
+        """Sleep until a deadline that is fixed when it is first reached; costs a row.
+
+        Args:
+            name: what identifies the sleep.
+            delay: a ``timedelta``, seconds or a text such as ``"7d"``.
+            item: which element of a loop this is.
+
+        Raises:
+            ConfigError: *delay* is no length of time, or over a hundred years.
+        """
+        await self._session.sleep(name, str(item), to_ms(delay, what=f"delay of sleep {name!r}"), None)
+
+    async def uuid(self, name: str, *, item: object = "") -> uuid.UUID:
+        """Draw a random UUID once; every attempt gets the same.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
+        drawn: uuid.UUID = await self._session.value("uuid", name, str(item), None)
+        return drawn
+
+    async def now(self, name: str, *, item: object = "") -> datetime:
+        """Look at the clock once; every attempt gets the same time, in UTC.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
+        at: datetime = await self._session.value("now", name, str(item), None)
+        return at
+
+    async def random(self, name: str, *, item: object = "") -> float:
+        """Draw a number in [0, 1) once; every attempt gets the same.
+
+        Args:
+            name: what identifies it in this run.
+            item: which element of a loop this is.
+        """
+        drawn: float = await self._session.value("random", name, str(item), None)
+        return drawn
+
+    async def emit(
+        self, name: str, type: str, payload: Any = None, *, subject: str | None = None, item: object = ""
+    ) -> tuple[str, str]:
+        """Emit an event exactly once, with the step's checkpoint.
+
+        Args:
+            name: what identifies the step.
+            type: what happened; workflows that are ``on`` it get a run.
+            payload: JSON-native data.
+            subject: what the event is about.
+            item: which element of a loop this is.
+
+        Returns:
+            The event's source and id.
+        """
+        return await self._session.emit(name, str(item), type, payload, subject, None)
+
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(self, name: str, workflow: Workflow[[], Any], /, *, item: object = ...) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[A1], Any], a1: A1, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(
+        self, name: str, workflow: Workflow[[A1, A2], Any], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    async def start(
+        self,
+        name: str,
+        workflow: Workflow[[A1, A2, A3], Any],
+        a1: A1,
+        a2: A2,
+        a3: A3,
+        /,
+        *,
+        item: object = ...,
+    ) -> str: ...
+    async def start(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> str:
+        """Start a run of another workflow exactly once, detached; give its id.
+
+        Args:
+            name: what identifies the step.
+            workflow: which.
+            args: what its function takes after the context; for one that takes an `Event`, the
+                event's payload.
+            kwargs: likewise, by name; and ``item=``, which element of a loop this is.
+
+        Raises:
+            ConfigError: the arguments do not fit the workflow's function.
+            NotStorable: an argument cannot be stored.
+        """
+        item = str(kwargs.pop("item", ""))
+        run_id: str = await self._session.start(name, item, workflow, args, kwargs, False, None)
+        return run_id
+
+    @overload
+    async def call(self, name: str, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[Event], R], payload: Any = ..., /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    async def call(self, name: str, workflow: Workflow[[], R], /, *, item: object = ...) -> R: ...
+    @overload
+    async def call(self, name: str, workflow: Workflow[[A1], R], a1: A1, /, *, item: object = ...) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> R: ...
+    @overload
+    async def call(
+        self, name: str, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
+    ) -> R: ...
+    async def call(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Start a run of another workflow exactly once, wait for it and give its result.
+
+        It is cancelled with this run.
+
+        Args:
+            name: what identifies the step.
+            workflow: which.
+            args: what its function takes after the context; for one that takes an `Event`, the
+                event's payload.
+            kwargs: likewise, by name; and ``item=``, which element of a loop this is.
+
+        Raises:
+            StepFailed: the called run failed or was cancelled.
+        """
+        item = str(kwargs.pop("item", ""))
+        return await self._session.start(name, item, workflow, args, kwargs, True, None)

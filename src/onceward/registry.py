@@ -1,0 +1,167 @@
+"""What an app has: its sources, steps and workflows, as the user's module registers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+
+from onceward.authoring.context import Context, SyncContext
+from onceward.authoring.decorator import WorkflowDecorator
+from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
+from onceward.authoring.step import Step
+from onceward.authoring.workflow import Policies, Workflow
+from onceward.core import errors
+from onceward.core.duration import Duration, to_ms
+from onceward.core.retry import Retry
+from onceward.core.texts import name_of
+from onceward.core.triggers import OWN, Trigger
+
+if TYPE_CHECKING:
+    from onceward.sources.base import Source
+
+P = ParamSpec("P")
+R = TypeVar("R")
+SourceT = TypeVar("SourceT", bound="Source")
+
+
+class Registry:
+    """The registering half of `App`; everything is registered before the app is opened."""
+
+    def __init__(self) -> None:
+        self._workflows: dict[str, Workflow[..., Any]] = {}
+        self._sources: dict[str, Source] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether it is too late to register."""
+        return False
+
+    def source(self, source: SourceT) -> SourceT:
+        """Register a source; its deliveries come in at ``POST /hooks/<name>``.
+
+        Args:
+            source: verifies the deliveries and reads events from them.
+
+        Returns:
+            The same source; workflows subscribe with it, as in ``on=stripe["invoice.*"]``.
+
+        Raises:
+            ConfigError: the name is taken.
+        """
+        if source.name in self._sources:
+            raise errors.ConfigError(
+                f"There are two sources named {source.name!r}.",
+                means="Their deliveries could not be told apart.",
+                todo='Give one another name, e.g. Stripe(name="stripe-eu", secrets=[…]).',
+            )
+        self._sources[source.name] = source
+        return source
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Give the registered sources by name."""
+        return self._sources
+
+    @overload
+    def step(self, function: Callable[P, R], /) -> Step[P, R]: ...
+    @overload
+    def step(
+        self, /, *, name: str | None = None, retry: Retry = ..., timeout: Duration | None = None
+    ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+    def step(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry = DEFAULT_STEP_RETRY,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Make a function a step: called in a run it is saved, elsewhere it is itself.
+
+        Args:
+            function: async or plain.
+            name: what identifies it in a run; the function's name by default.
+            retry: how it is tried again; five tries with growing delays by default.
+            timeout: how long one try may take.
+
+        Raises:
+            ConfigError: the name cannot be used, or *timeout* is no length of time.
+        """
+        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout of a step")
+
+        def decorate(function: Callable[..., Any]) -> Step[..., Any]:
+            chosen = name_of(function, name, "step")
+            return Step(function, chosen, StepOptions(retry=retry, timeout_ms=timeout_ms))
+
+        return decorate if function is None else decorate(function)
+
+    @overload
+    def workflow(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Workflow[P, R]: ...
+    @overload
+    def workflow(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(
+        self,
+        /,
+        *,
+        on: Trigger | str | Sequence[Trigger | str] | None = None,
+        name: str | None = None,
+        retry: Retry = ...,
+        deadline: Duration | None = None,
+    ) -> WorkflowDecorator: ...
+    def workflow(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        on: Trigger | str | Sequence[Trigger | str] | None = None,
+        name: str | None = None,
+        retry: Retry = DEFAULT_RUN_RETRY,
+        deadline: Duration | None = None,
+    ) -> Any:
+        """Register a workflow: a function that takes the context first.
+
+        Args:
+            function: ``async def`` (it gets a `Context`) or plain (it gets a `SyncContext`).
+            on: what starts it: ``stripe["charge.*"]``, the type of an emitted event, or several.
+            name: the function's name by default; it must not change while runs are open.
+            retry: how often the whole run is tried again when its code fails; never by default.
+            deadline: how long a run may take in all.
+
+        Raises:
+            ConfigError: the name is taken or cannot be used, the app does not have a source that
+                *on* names, the function takes no context, or the app is open already.
+        """
+        deadline_ms = None if deadline is None else to_ms(deadline, what="deadline of a workflow")
+        decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms))
+        return decorator if function is None else decorator(function)
+
+    def _register(self, workflow: Workflow[..., Any]) -> None:
+        if workflow.name in self._workflows:
+            raise errors.ConfigError(
+                f"There are two workflows named {workflow.name!r}.",
+                means="A run could not tell which is its code.",
+                todo="Give one another name=.",
+            )
+        if self.is_open:
+            raise errors.ConfigError(
+                f"The workflow {workflow.name!r} was registered after the app was opened.",
+                means="Events could already have passed it by.",
+                todo="Register workflows when the module is imported.",
+            )
+        for trigger in workflow.triggers:
+            if trigger.source != OWN and trigger.source not in self._sources:
+                raise errors.ConfigError(
+                    f"The workflow {workflow.name!r} is on source {trigger.source!r}, which this app does not have.",
+                    means="It would never run.",
+                    todo=f"Register the source first: app.source(…) with the name {trigger.source!r}.",
+                )
+        self._workflows[workflow.name] = workflow
+
+    @property
+    def workflows(self) -> Mapping[str, Workflow[..., Any]]:
+        """Give the registered workflows by name."""
+        return self._workflows

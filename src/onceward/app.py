@@ -231,7 +231,8 @@ class App(Registry):
             raise errors.ConfigError(
                 "The app is not open.",
                 means="There is no connection to the store yet.",
-                todo="Use `async with app:`, `with app.sync:`, or let app.asgi() open it in its lifespan.",
+                todo="Use `async with app:` or `with app.sync:`. Where app.asgi() is mounted in another "
+                "application, its lifespan opens it: FastAPI(lifespan=app.lifespan).",
             )
         if self._pid != os.getpid():
             raise errors.StoreForked(

@@ -107,6 +107,12 @@ class Workflow(Generic[P, R]):
                 todo=f"Write {right}.",
             )
 
+    if TYPE_CHECKING:
+
+        def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+            """Be matched by `Takes1` and the like; there is no such method."""
+            ...
+
     @functools.cached_property
     def result_codec(self) -> codec.Codec:
         """Give how the result is stored, by the function's return annotation."""

@@ -69,6 +69,7 @@ class App(Registry):
         self._receiver: Receiver | None = None
         self._sync: SyncApp | None = None
         self._pid = 0
+        self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._desk = Desk(self._workflows, lambda: self.worker)
 
     def configure(self, **settings: Any) -> None:
@@ -103,8 +104,18 @@ class App(Registry):
             StoreUnavailable: the database cannot be reached.
             SchemaNewer: the store belongs to a newer Onceward.
         """
-        if self.is_open:
-            return
+        async with self._opening_lock():
+            if not self.is_open:
+                await self._open(runs=runs)
+
+    def _opening_lock(self) -> asyncio.Lock:
+        """Give the lock by which tasks that open the app at once take turns, one for each event loop."""
+        loop = asyncio.get_running_loop()
+        if self._opening is None or self._opening[0] is not loop:
+            self._opening = (loop, asyncio.Lock())
+        return self._opening[1]
+
+    async def _open(self, *, runs: bool) -> None:
         failpoints.arm_from_environment()
         if runs:
             for workflow in self._workflows.values():
@@ -234,13 +245,12 @@ class App(Registry):
                 means="Nothing answers there any more.",
                 todo="Open and use the app in one event loop: `async with app:` inside one asyncio.run(…).",
             )
-        with contextlib.suppress(RuntimeError):  # no loop runs here: `def` code, which goes through `sync`
-            if asyncio.get_running_loop() is not self._worker.loop:
-                raise errors.ConfigError(
-                    "The app was opened in another event loop than the one that uses it now.",
-                    means="What one loop waits for, another cannot wake.",
-                    todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
-                )
+        if _running_loop() not in (None, self._worker.loop):
+            raise errors.ConfigError(
+                "The app was opened in another event loop than the one that uses it now.",
+                means="What one loop waits for, another cannot wake.",
+                todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
+            )
         return self._worker
 
     # --- events and starts ---------------------------------------------------------------------
@@ -506,3 +516,11 @@ class App(Registry):
 
     async def _ask(self, read: str, *args: Any) -> Any:
         return await self._desk.ask(read, *args)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """Give this thread's event loop; None in `def` code, which goes through `sync`."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

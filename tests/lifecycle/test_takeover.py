@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onceward import RunState
-from onceward.core.takeover import CRASH_LIMIT
+from onceward.core.takeover import COMPANY_FACTOR, CRASH_LIMIT
 from tests.helpers import eventually_async
 from tests.lifecycle.checks import check, is_campaign
 from tests.lifecycle.procs import Child, Nursery
@@ -214,10 +214,10 @@ async def test_a_run_that_kills_its_process_is_held_and_its_neighbours_go_on(nur
         supervisor.cancel()
         row = await killer.row()
         assert results == [6] * 20
-        assert took_s < 10
+        assert took_s < 10, "the neighbours were held up"
         assert row.reason is not None
         assert row.reason.startswith("poison")
-        assert shop.ledger.starts("die") == CRASH_LIMIT
+        assert CRASH_LIMIT <= shop.ledger.starts("die") <= COMPANY_FACTOR * CRASH_LIMIT
         rows = [await run.row() for run in healthy]
         assert [row.state for row in rows] == [RunState.COMPLETED] * 20
         assert [(row.failures, row.problem_at) for row in rows] == [(0, None)] * 20

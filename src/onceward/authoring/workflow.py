@@ -15,7 +15,6 @@ from onceward.core import codec, errors, ids, json_plain
 from onceward.core.annotations import parameter_annotation, return_annotation, signature_of
 from onceward.core.model import Millis, WorkflowRow
 from onceward.core.retry import Retry
-from onceward.core.texts import checked_name
 from onceward.core.triggers import OWN, Trigger
 
 P = ParamSpec("P")
@@ -56,7 +55,7 @@ class Workflow(Generic[P, R]):
         self, function: Callable[..., Any], name: str, triggers: Sequence[Trigger], policies: Policies
     ) -> None:
         self.function = function
-        self.name = checked_name(name, "workflow")
+        self.name = name
         self.triggers = tuple(triggers)
         self.policies = policies
         self.is_async = inspect.iscoroutinefunction(function)
@@ -68,7 +67,7 @@ class Workflow(Generic[P, R]):
                 todo="Write `async def fulfil(ctx: Context, …)`.",
             )
         self._parameters = parameters[1:]
-        self.__name__ = function.__name__
+        self.__name__ = getattr(function, "__name__", name)
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
 

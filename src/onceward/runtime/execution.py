@@ -219,7 +219,14 @@ class Execution:
                 raise errors.LeaseLost("The run was taken over or steered by an operator.")
 
     def save(self, row: StepRow, accepts: list[Accept] | None = None) -> None:
-        """Hand a record over to be committed; nobody waits for it yet."""
+        """Hand a record over to be committed; nobody waits for it yet.
+
+        Raises:
+            Suspended: the run's last commit is on its way. What a branch that nobody awaited saves
+                now would come after it, and could take the end back.
+        """
+        if self.is_ending:
+            raise errors.Suspended("the run has ended; let this exception pass")
         pending = self.operation()
         pending.steps[row.key] = row
         self._latest[row.key] = None if row.state is StepState.DONE else row
@@ -228,6 +235,7 @@ class Execution:
         if self.run.crashes and row.state is not StepState.OPEN:
             self.run.crashes = 0  # a new checkpoint: it is not what kills its holders
             pending.move = ending.move_of(self, self.run.state)
+            pending.future.add_done_callback(lambda _: self.worker.cleared(self.run_id))
 
     async def durable(self) -> None:
         """Return when everything that the run saved is durable and the lease stands."""
@@ -251,11 +259,11 @@ class Execution:
 
     def may_begin(self) -> bool:
         """Say, in any thread, whether a body may begin right now."""
-        return self.stopping is None and self.worker.has_lease()
+        return self.stopping is None and not self.is_ending and self.worker.has_lease()
 
     def check_usable(self) -> None:
         """Refuse to go on while the run unwinds."""
-        if self.stopping is not None:
+        if self.stopping is not None or self.is_ending:
             raise errors.Suspended("the run leaves memory; let this exception pass")
 
     def is_from_outside(self, error: BaseException) -> bool:

@@ -101,7 +101,7 @@ class Looking:
             await self._drop_lost()
         if look.owned > len(worker.executions) + worker.expected():
             await self._adopt()
-        worker.want_suspect()
+        worker.suspects.want()
 
     async def _drop_lost(self) -> None:
         """Stop runs that an operator took away from us in another process."""
@@ -118,13 +118,13 @@ class Looking:
         A run counts as one when every batch that was begun before it was first seen so is settled,
         and it has not come to memory since.
         """
-        worker, process_id = self._worker, self._worker.process_id
+        worker = self._worker
         batches = worker.committer.batches
-        owned = await worker.read(worker.store.owned, process_id)
+        owned = await worker.read(worker.store.owned, worker.process_id)
         seen, self._strays = self._strays, {}
         strays = []
         for run_id in owned:
-            if run_id in worker.executions or run_id in worker.arriving:
+            if worker.is_here(run_id):
                 continue
             if run_id in seen and worker.committer.settled >= seen[run_id]:
                 strays.append(run_id)
@@ -132,8 +132,13 @@ class Looking:
                 self._strays[run_id] = seen.get(run_id, batches)
         if strays:
             _log.warning("giving %d runs back whose claim was lost", len(strays))
-            await worker.read(worker.store.give_back, process_id, strays, worker.now_ms())
-            worker.claim_due()
+            await self.give_back(strays)
+
+    async def give_back(self, run_ids: list[str]) -> None:
+        """Make runs due again that are ours and not in memory."""
+        worker = self._worker
+        await worker.read(worker.store.give_back, worker.process_id, run_ids, worker.now_ms())
+        worker.claim_due()
 
     def take_over(self) -> None:
         """Free the runs of dead processes; blocks."""

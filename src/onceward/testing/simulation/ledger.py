@@ -8,6 +8,7 @@ import msgspec
 
 from onceward.authoring.context import Context
 from onceward.authoring.current import frame_var, session_var
+from onceward.core.takeover import ALONE_FROM, SUSPECT_FROM
 from onceward.runtime.execution import Execution
 from onceward.testing.invariants import Row
 from onceward.testing.loop import owner_var
@@ -90,11 +91,13 @@ class Ledger(Hands):
         self._judge_record(execution, key, record, frame.try_number, max_tries)
         self._judge_earlier(execution, key)
         self._judge_choice(run_id, generation, key)
-        if execution.run.crashes >= 2 and process.worker is not None:
+        if execution.run.crashes >= SUSPECT_FROM and process.worker is not None:
             others = [
                 other.run_id
                 for other in process.worker.executions.values()
-                if other is not execution and other.run.crashes >= 2
+                if other is not execution
+                and other.run.crashes >= SUSPECT_FROM
+                and max(other.run.crashes, execution.run.crashes) >= ALONE_FROM
             ]
             if others:
                 self._complain("I16", run_id, f"{key} began beside other suspects: {others}")

@@ -215,7 +215,7 @@ class World:
         off = self.temper.clock_off_ms
         drawn = self.dice.randint(-off, off)
         if self.temper.clock_insane and self.dice.random() < 0.3:
-            drawn += self.dice.choice((-30_000, -3_000, 3_000, 30_000))
+            drawn += self.dice.choice((-19_000, -3_000, 3_000, 19_000))
         if drawn:
             self.counts["clock off"] += 1
         return drawn

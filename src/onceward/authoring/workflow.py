@@ -27,6 +27,8 @@ class _Arguments(msgspec.Struct):
     kwargs: dict[str, msgspec.Raw] = {}
 
 
+_decode_arguments = msgspec.json.Decoder(_Arguments).decode
+
 @dataclass(frozen=True)
 class Policies:
     """How a workflow's runs are tried and how long they may take."""
@@ -225,7 +227,7 @@ class Workflow(Generic[P, R]):
             return (), {}
         if not ids.is_start(event.source, event.id):
             return (self._of_payload(event),), {}
-        packed = msgspec.json.decode(event.payload_text or '{"args":[]}', type=_Arguments)
+        packed = _decode_arguments(event.payload_text or '{"args":[]}')
         args = tuple(
             self._decode(self._positional(number), bytes(raw).decode())
             for number, raw in enumerate(packed.args)

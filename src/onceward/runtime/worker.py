@@ -279,7 +279,8 @@ class Worker:
         return accepted
 
     def _unreserve(self, runs: Sequence[NewRun]) -> None:
-        self._reserved -= sum(run.is_claimed for run in runs)
+        for run in runs:
+            self._reserved -= run.is_claimed
 
     def start_accept(
         self, workflow: Workflow[..., Any], event_id: str | None, payload: str, content_hash: str | None

@@ -233,7 +233,8 @@ class App(Registry):
             raise errors.ConfigError(
                 "The app is not open.",
                 means="There is no connection to the store yet.",
-                todo="Use `async with app:`, `with app.sync:`, or let app.asgi() open it in its lifespan.",
+                todo="Use `async with app:` or `with app.sync:`. Where app.asgi() is mounted in another "
+                "application, its lifespan opens it: FastAPI(lifespan=app.lifespan).",
             )
         if self._pid != os.getpid():
             raise errors.StoreForked(
@@ -302,8 +303,8 @@ class App(Registry):
         self._refuse_in_workflow("emit")
         checked_name(type, "event type")
         worker = self.worker
-        text = json_plain.encode_plain(
-            payload, what=f"the payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
+        text = json_plain.encode_payload(
+            payload, what=f"The payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
         )
         now = worker.now_ms()
         source = f"emit/{type}"

@@ -27,6 +27,8 @@ class _Arguments(msgspec.Struct):
     kwargs: dict[str, msgspec.Raw] = {}
 
 
+_decode_arguments = msgspec.json.Decoder(_Arguments).decode
+
 @dataclass(frozen=True)
 class Policies:
     """How a workflow's runs are tried and how long they may take."""
@@ -106,6 +108,12 @@ class Workflow(Generic[P, R]):
                 means="The first one is given the context; the event or the arguments come after it.",
                 todo=f"Write {right}.",
             )
+
+    if TYPE_CHECKING:
+
+        def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+            """Be matched by `Takes1` and the like; there is no such method."""
+            ...
 
     @functools.cached_property
     def result_codec(self) -> codec.Codec:
@@ -219,7 +227,7 @@ class Workflow(Generic[P, R]):
             return (), {}
         if not ids.is_start(event.source, event.id):
             return (self._of_payload(event),), {}
-        packed = msgspec.json.decode(event.payload_text or '{"args":[]}', type=_Arguments)
+        packed = _decode_arguments(event.payload_text or '{"args":[]}')
         args = tuple(
             self._decode(self._positional(number), bytes(raw).decode())
             for number, raw in enumerate(packed.args)

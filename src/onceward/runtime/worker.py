@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import os
 import socket
@@ -90,6 +91,7 @@ class Worker:
         self.now_ms = now_ms
         self.ids = ids
         self.loop = asyncio.get_running_loop()
+        self.context = contextvars.Context()  # of the engine's own timers; see `own_timers`
         self.process_id = ""
         self.lease_until: Millis = 0
         self._renewed_at: Millis = 0

@@ -103,8 +103,13 @@ MEMBERS = {
     "Workflow": (),
     "Retry": (),
     "StepKey": (),
-    "IdempotencyKey": (),
     "Trigger": (),
+    "Stripe": (),
+    "GitHub": (),
+    "Hmac": (),
+    "TcpProxy": (
+        "start", "stop", "dsn", "cut", "refuse", "blackhole", "delay", "heal", "drop_commit_reply", "cut_before_commit",
+    ),
     "PostgresServer": (
         "start", "stop", "restart", "halt", "dsn", "create_database", "drop_database", "address", "pid",
     ),
@@ -129,6 +134,9 @@ SIGNATURES = {
 """Methods whose overloads tell type checkers at length what a reader is told in one line."""
 
 DATA = {
+    "IdempotencyKey": "The key that a step hands to others: a `str`, the same on every try and attempt of one "
+    "generation. Annotate a step's parameter with it and give it the default `AUTO`; Onceward passes the step's "
+    "own key. Outside a run the default arrives as it is.",
     "AUTO": "The default of a step's `IdempotencyKey` parameter: Onceward passes the step's own key.",
     "__version__": "The version of this Onceward, as text.",
 }

@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from onceward.core import errors, failpoints, settings, states, takeover
 
@@ -39,7 +39,8 @@ API: tuple[Part, ...] = (
         "onceward",
         ("Context", "SyncContext", "Event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
     ),
-    Part("ctx.step", "onceward.authoring.context", ("StepVerbs", "SyncStepVerbs")),
+    Part("ctx.step", "onceward.authoring.verbs", ("StepVerbs",)),
+    Part("ctx.step, blocking", "onceward.authoring.sync_verbs", ("SyncStepVerbs",)),
     Part("Runs and events", "onceward", ("RunHandle", "Emitted", "EventView", "RunState")),
     Part("The handle of a run, blocking", "onceward.sync", ("SyncRunHandle",)),
     Part("What a verb answers", "onceward.core.steer", ("Reply",)),
@@ -311,9 +312,10 @@ def directive(module: str, name: str) -> str:
 
 def restructured(documented: object) -> list[str]:
     """Give a docstring as reStructuredText, as autodoc would."""
-    from sphinx.ext.napoleon import Config, GoogleDocstring
+    from sphinx.ext.napoleon import Config
+    from sphinx.ext.napoleon.docstring import GoogleDocstring
 
-    return str(GoogleDocstring(inspect.getdoc(documented) or "", Config())).splitlines()
+    return str(GoogleDocstring(inspect.getdoc(documented) or "", cast("Any", Config()))).splitlines()
 
 
 def public_members(owner: type) -> list[str]:

@@ -147,8 +147,9 @@ def settings_page() -> str:
     """Give the page of settings."""
     return f"""# Settings
 
-An argument of `App` or an option of the command line wins over the variable, which wins over the
-default. A name that is not here is an error, and so is a pair of values that contradict each other.
+An option of the command line (`--log-level`) wins over an argument of `App`, which wins over the
+variable, which wins over the default. A name that is not here is an error, and so is a pair of values
+that contradict each other.
 
 Lengths of time are written `"10s"`, `"1h30m"` or `"7d"`; as arguments also as a `timedelta` or a
 number of seconds. Sizes are a number of bytes, or `"512KiB"` and `"5MiB"`.

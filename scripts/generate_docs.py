@@ -300,12 +300,15 @@ def directive(module: str, name: str) -> str:
         return f".. py:data:: {module}.{name}\n   :type: {type(value).__name__}\n\n   {DATA[name]}"
     if not inspect.isclass(value):
         return f".. autofunction:: {module}.{name}"
-    members = public_members(value)
-    by_hand = [member for member in members if f"{name}.{member}" in SIGNATURES]
-    listed = ", ".join(member for member in members if member not in by_hand)
-    lines = [f".. autoclass:: {module}.{name}", *([f"   :members: {listed}"] if listed else [])]
-    for member in by_hand:
-        lines += ["", f"   .. py:method:: {member}{SIGNATURES[f'{name}.{member}']}"]
+    lines = [f".. autoclass:: {module}.{name}"]
+    for member in public_members(value):
+        # One by one: autodoc would put what a class has from its base behind its own.
+        kind = "autoproperty" if isinstance(inspect.getattr_static(value, member), property) else "automethod"
+        signature = SIGNATURES.get(f"{name}.{member}")
+        if signature is None:
+            lines += ["", f"   .. {kind}:: {member}"]
+            continue
+        lines += ["", f"   .. py:method:: {member}{signature}"]
         lines += ["      :async:"] if inspect.iscoroutinefunction(getattr(value, member)) else []
         lines += ["", *(f"      {line}".rstrip() for line in restructured(getattr(value, member)))]
     return "\n".join(lines)

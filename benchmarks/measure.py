@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SAMPLE_EVERY_S = 0.3
@@ -205,7 +205,7 @@ class PeakMemory:
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self.mb = [0.0 for _ in roots]
 
-    def __enter__(self) -> PeakMemory:
+    def __enter__(self) -> Self:
         """Begin to sample."""
         self._thread.start()
         return self

@@ -82,10 +82,9 @@ def describe(app: App, **more: Any) -> dict[str, Any]:
 def loop_name() -> str:
     """Say which event loop our side runs on: uvloop where it is installed."""
     try:
-        import uvloop
-    except ImportError:
+        return f"uvloop {importlib.metadata.version('uvloop')}"
+    except importlib.metadata.PackageNotFoundError:
         return f"asyncio of Python {platform.python_version()}"
-    return f"uvloop {importlib.metadata.version('uvloop')}"
 
 
 def run_loop(main: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 from onceward.authoring.current import frame_var, session_var
 from onceward.authoring.event import Event
+from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
 from onceward.core import asked, errors, ids, json_plain
 from onceward.core.duration import Duration, to_ms
@@ -45,6 +46,7 @@ R = TypeVar("R")
 A1 = TypeVar("A1")
 A2 = TypeVar("A2")
 A3 = TypeVar("A3")
+A4 = TypeVar("A4")
 
 _log = logging.getLogger("onceward.app")
 
@@ -231,7 +233,8 @@ class App(Registry):
             raise errors.ConfigError(
                 "The app is not open.",
                 means="There is no connection to the store yet.",
-                todo="Use `async with app:`, `with app.sync:`, or let app.asgi() open it in its lifespan.",
+                todo="Use `async with app:` or `with app.sync:`. Where app.asgi() is mounted in another "
+                "application, its lifespan opens it: FastAPI(lifespan=app.lifespan).",
             )
         if self._pid != os.getpid():
             raise errors.StoreForked(
@@ -300,8 +303,8 @@ class App(Registry):
         self._refuse_in_workflow("emit")
         checked_name(type, "event type")
         worker = self.worker
-        text = json_plain.encode_plain(
-            payload, what=f"the payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
+        text = json_plain.encode_payload(
+            payload, what=f"The payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
         )
         now = worker.now_ms()
         source = f"emit/{type}"
@@ -322,26 +325,28 @@ class App(Registry):
         return Emitted(source, event.id, accepted.is_duplicate, handles)
 
     @overload
+    async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
+    @overload
     async def start(
         self, workflow: Workflow[[Event], R], payload: Any = ..., /, *, id: str | None = ...
     ) -> RunHandle[R]: ...
     @overload
-    async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
+    async def start(self, workflow: Takes0[R], /, *, id: str | None = ...) -> RunHandle[R]: ...
     @overload
-    async def start(self, workflow: Workflow[[], R], /, *, id: str | None = ...) -> RunHandle[R]: ...
+    async def start(self, workflow: Takes1[A1, R], a1: A1, /, *, id: str | None = ...) -> RunHandle[R]: ...
     @overload
     async def start(
-        self, workflow: Workflow[[A1], R], a1: A1, /, *, id: str | None = ...
+        self, workflow: Takes2[A1, A2, R], a1: A1, a2: A2, /, *, id: str | None = ...
     ) -> RunHandle[R]: ...
     @overload
     async def start(
-        self, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, id: str | None = ...
+        self, workflow: Takes3[A1, A2, A3, R], a1: A1, a2: A2, a3: A3, /, *, id: str | None = ...
     ) -> RunHandle[R]: ...
     @overload
     async def start(
-        self, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, id: str | None = ...
+        self, workflow: Takes4[A1, A2, A3, A4, R], a1: A1, a2: A2, a3: A3, a4: A4, /, *, id: str | None = ...
     ) -> RunHandle[R]: ...
-    async def start(self, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
+    async def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
         """Start a run of a workflow; inside a step's body it commits with the step's checkpoint.
 
         Args:

@@ -166,6 +166,10 @@ def test_registrations_that_cannot_work_are_refused_when_they_are_made(sqlite_ur
     for nothing in (7, "text", None):
         with pytest.raises(ConfigError, match="it is not a function"):
             wrong()(nothing)
+    with pytest.raises(ConfigError, match="is an async function and takes a SyncContext"):
+        wrong()(takes_the_other)
+    with pytest.raises(ConfigError, match="is a plain function and takes a Context"):
+        wrong()(takes_the_other_plainly)
     with pytest.raises(ConfigError, match="name"):
         wrong(name="")(second_flow)
     with pytest.raises(ConfigError, match=r"'stripe'.*does not have"):
@@ -179,6 +183,12 @@ def test_registrations_that_cannot_work_are_refused_when_they_are_made(sqlite_ur
 
 
 async def second_flow(ctx: Context) -> None: ...
+
+
+async def takes_the_other(ctx: SyncContext) -> None: ...
+
+
+def takes_the_other_plainly(ctx: Context) -> None: ...
 
 
 def test_opening_and_closing_twice_is_once(sqlite_url: str) -> None:

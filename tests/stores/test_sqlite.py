@@ -436,6 +436,25 @@ def test_a_failed_write_drops_the_connection_and_the_next_is_a_new_one(stores: S
     assert connections._writer is not before
 
 
+@pytest.mark.parametrize(
+    ("place", "fault", "remedy"),
+    [
+        ("missing/onceward.db", "missing of the store", "Make the folder"),
+        (".", "is a folder", "Name a file in it"),
+    ],
+)
+def test_a_place_that_cannot_hold_the_file_is_refused_by_name(
+    tmp_path: Path, place: str, fault: str, remedy: str
+) -> None:
+    store = SqliteStore(str(tmp_path / place), namespace="default", now_ms=lambda: 0)
+
+    error = raised(errors.StoreUnavailable, lambda: store.open(migrate=True))
+
+    assert fault in str(error)
+    assert remedy in str(error)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_read_only_place_is_unavailable_until_it_is_writable(
     remote: Remote, stores: SqliteFile, path: Path, what: str

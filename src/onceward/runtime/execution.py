@@ -78,7 +78,7 @@ class Execution:
         self.stopping: str | None = None  # why it unwinds: suspend, hold, release, deadline, lost
         self.hold_reason: str | None = None
         self.calls = 0  # verbs in progress, parked ones included
-        self.steps_in_flight: dict[StepKey, Millis] = {}
+        self.steps_in_flight: set[StepKey] = set()
         self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
         self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
         self.branches = Branches(self.loop)
@@ -87,9 +87,9 @@ class Execution:
         self.cancel = Cancel(
             self,
             is_on=run.state is RunState.CANCELLING,
-            is_delivered=any(row.state is StepState.CANCELLED for row in history),
+            is_delivered=bool(history) and any(row.state is StepState.CANCELLED for row in history),
         )
-        self._seq = max((row.seq for row in history), default=0)
+        self._seq = max(row.seq for row in history) if history else 0
         self._pending: PendingAdvance | None = None
         self._previous: PendingAdvance | None = None  # the one before, until it is durable
         self._latest: dict[StepKey, StepRow | None] = {}  # records of this go; None for results
@@ -243,7 +243,8 @@ class Execution:
             if pending is not None and not pending.is_durable:
                 await self._commit(pending)
         self._previous = None
-        await self.worker.may_start_steps()
+        if not self.worker.has_lease():
+            await self.worker.may_start_steps()
         self.check_usable()
 
     async def _commit(self, pending: PendingAdvance) -> None:

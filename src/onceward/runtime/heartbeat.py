@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from onceward.core import errors, failpoints
@@ -44,10 +45,14 @@ class Heartbeat:
         worker = self._worker
         pause_s = worker.settings.lease_ms / 1000 / BEATS_PER_LEASE
         self._loop_seen.set()
-        blocked_s = 0.0
-        while not self._stop.wait(pause_s):
+        blocked_s = took_s = 0.0
+        # A renewal that the store kept waiting counts from before the wait, so its lease may have
+        # ended when it is written: the next one follows at once.
+        while not self._stop.wait(max(0.0, pause_s - took_s)):
             blocked_s = self._watch_loop(blocked_s, pause_s)
+            started = time.monotonic()
             self.beat()
+            took_s = time.monotonic() - started
 
     def beat(self) -> None:
         """Renew the lease once; whatever happens, the next beat tries again."""

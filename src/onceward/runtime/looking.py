@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("onceward.worker")
 
+KNOWN_DEAD: Millis = 0
+"""The lease of a process whose lock file is free."""
+
 
 class Looking:
     """The looks of one worker."""
@@ -90,9 +93,10 @@ class Looking:
                 worker.claim_due()
             else:
                 self.due_at(look.next_due)
-        is_dead = look.oldest_lease is not None and look.oldest_lease < now
-        if is_dead or now - self._took_over_at >= worker.settings.lease_ms:
-            # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
+        is_ended = look.oldest_lease is not None and look.oldest_lease < now
+        # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
+        is_time = now - self._took_over_at >= worker.settings.lease_ms
+        if look.oldest_lease == KNOWN_DEAD or ((is_ended or is_time) and worker.may_judge()):
             await worker.read(self.take_over)
         if look.woken:
             parents = [worker.executions[run_id] for run_id in look.woken if run_id in worker.executions]

@@ -42,6 +42,10 @@ DEPTH_MAX = 100
 UNWIND_S_MAX = 5
 """How long code may take to unwind when this process stops; then its lease decides."""
 
+HELD_UP = 5 / 8
+"""The share of a lease between two renewals from which something held them up: two beats missed. It
+takes a fault of three quarters of a lease to end the lease of another that lives."""
+
 INSIST_S = 0.2
 """A pause before a question that has to be answered is asked again."""
 
@@ -88,6 +92,8 @@ class Worker:
         self.loop = asyncio.get_running_loop()
         self.process_id = ""
         self.lease_until: Millis = 0
+        self._renewed_at: Millis = 0
+        self._judges_from: Millis = 0
         self.is_draining = False
         self.is_closing = False
         self.executions: dict[str, Execution] = {}
@@ -163,7 +169,7 @@ class Worker:
         )
         rows = [workflow.to_row(now) for workflow in self._registered.values()]
         await self.read(self.store.join, process, rows)
-        self.process_id, self.lease_until = process_id, lease_until
+        self.process_id, self.lease_until, self._renewed_at = process_id, lease_until, now
         self.committer.process_id, self.committer.epoch = process_id, 1
 
     async def stop(self, grace_s: float) -> None:
@@ -279,7 +285,8 @@ class Worker:
         return accepted
 
     def _unreserve(self, runs: Sequence[NewRun]) -> None:
-        self._reserved -= sum(run.is_claimed for run in runs)
+        for run in runs:
+            self._reserved -= run.is_claimed
 
     def start_accept(
         self, workflow: Workflow[..., Any], event_id: str | None, payload: str, content_hash: str | None
@@ -319,8 +326,8 @@ class Worker:
         self.check_depth(execution.run)
         checked_name(type_, "event type")
         now = self.now_ms()
-        text = json_plain.encode_plain(
-            payload, what=f"the payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
+        text = json_plain.encode_payload(
+            payload, what=f"The payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
         )
         event = EventRow(
             source=source,
@@ -563,8 +570,20 @@ class Worker:
 
     def renewed(self, lease_until: Millis) -> None:
         """Hear from the heartbeat that the lease was renewed."""
-        self.lease_until = lease_until
+        now = self.now_ms()
+        if now - self._renewed_at > self.settings.lease_ms * HELD_UP:
+            self._judges_from = now + self.settings.lease_ms // 2
+        self._renewed_at, self.lease_until = now, lease_until
         self._lease_renewed.set()
+
+    def may_judge(self) -> bool:
+        """Say whether the ended lease of another process means anything now.
+
+        What held our renewals up (the store was away, a stranger kept the file locked) held theirs
+        up too. They get two beats to catch up; otherwise whoever looks first when the store is back
+        would take the runs of every living process over, and charge each of them with a crash.
+        """
+        return self._judges_from <= self.now_ms() <= self._renewed_at + self.settings.lease_ms * HELD_UP
 
     def has_lease(self) -> bool:
         """Say whether the lease stands for long enough to begin something."""

@@ -130,6 +130,7 @@ class Connections:
     def _connect(self) -> sqlite3.Connection:
         if self._shared is not None:
             return self._shared
+        self._refuse_missing_folder()
         self._refuse_read_only()
         connection = self._plain(cached_statements=256)
         try:
@@ -158,6 +159,24 @@ class Connections:
             cached_statements=cached_statements,
             timeout=BUSY_TIMEOUT_MS / 1000,
         )
+
+    def _refuse_missing_folder(self) -> None:
+        # SQLite says no more than that it is unable to open the file.
+        if self.is_memory:
+            return
+        folder = os.path.dirname(os.path.abspath(self.path))
+        if not os.path.isdir(folder):
+            raise errors.StoreUnavailable(
+                f"The folder {folder} of the store {self.path} does not exist.",
+                means="SQLite makes the file and not its folder; nothing was stored.",
+                todo="Make the folder, or name another: three slashes before a relative path, four before an absolute.",
+            )
+        if os.path.isdir(self.path):
+            raise errors.StoreUnavailable(
+                f"The store {self.path} is a folder.",
+                means="SQLite keeps everything in one file; nothing was stored.",
+                todo=f"Name a file in it, e.g. sqlite:///{self.path.rstrip('/')}/onceward.db.",
+            )
 
     def _refuse_read_only(self) -> None:
         # SQLite would open it to be read and leave a log with the same mode behind, which then
@@ -315,13 +334,13 @@ class Connections:
             return errors.StoreDamaged(
                 f"The file {self.path} is not a healthy SQLite database ({name}: {error}).",
                 means="Nothing was written.",
-                todo="Restore a backup, or recover the file with the sqlite3 command's .recover.",
+                todo="Is it the right file? If so, restore a backup, or recover it with the sqlite3 command's .recover.",
             )
         if name.startswith(_TRANSIENT):
             return errors.StoreUnavailable(
                 f"The file {self.path} cannot be used now ({name}: {error}).",
-                means="Nothing of this commit was written.",
-                todo="Check free space, permissions and other programs that hold the file; Onceward tries again.",
+                means="Nothing that was under way was written.",
+                todo="Check free space, permissions and other programs that hold the file; instances that run try again.",
             )
         return errors.StoreError(
             f"SQLite refused a statement ({name}: {error}).", means="Nothing was written."

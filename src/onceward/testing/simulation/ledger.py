@@ -44,7 +44,7 @@ class Ledger(Hands):
             tuple[Execution, str], tuple[str, ...]
         ] = {}  # what had ended when a step was asked for
         self._caught: set[tuple[str, int, str]] = set()
-        self._choices: dict[tuple[str, int], str] = {}
+        self._choices: dict[tuple[str, int, str], str] = {}
         self.begun = 0
         self.ended = 0
 
@@ -145,7 +145,8 @@ class Ledger(Hands):
     def _judge_choice(self, run_id: str, generation: int, key: str) -> None:
         """What followed a race, or a time-out, is the same on every attempt (RULINGS 17)."""
         if key.startswith("after "):
-            first = self._choices.setdefault((run_id, generation), key)
+            place = key.partition(":")[0] if ":" in key else ""
+            first = self._choices.setdefault((run_id, generation, place), key)
             if first != key:
                 self._complain("RULINGS 17", run_id, f"{key} began, before it was {first}")
 

@@ -18,6 +18,7 @@ from onceward.core.ports import BatchResult
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.runtime.failpoints import FailpointRaised
 from onceward.stores.sqlite import SqliteStore
+from onceward.testing.planted import Bug
 from onceward.testing.loop import Deadlock, SimLoop, Spinning, owner_var
 from onceward.testing.simulation import faults
 from onceward.testing.simulation.driver import Driver
@@ -70,9 +71,7 @@ class World:
         keep_trace: whether the whole trace is kept, to be printed.
     """
 
-    def __init__(
-        self, seed: int, *, bug: Callable[[World, Process], None] | None = None, keep_trace: bool = False
-    ) -> None:
+    def __init__(self, seed: int, *, bug: Bug | None = None, keep_trace: bool = False) -> None:
         self.seed = seed
         self.bug = bug
         self.dice = random.Random(f"world {seed}")  # noqa: S311 - repeatable is what it must be
@@ -144,16 +143,16 @@ class World:
         """Start a process in a slot."""
         process = self.live[slot] = Process(self, slot, self.lives[slot])
         self.lives[slot] += 1
-        if self.bug is not None:
-            self.bug(self, process)
+        if self.bug is not None and self.bug.store is not None:
+            self.bug.store(process)
         self.operation(process, "start")
         process.spawn(process.boot())
         return process
 
     def booted(self, process: Process) -> None:
         """Hear that a process has made its worker; plant what needs one."""
-        if self.bug is not None:
-            self.bug(self, process)
+        if self.bug is not None and self.bug.worker is not None:
+            self.bug.worker(process)
 
     def died(self, process: Process) -> None:
         """Hear that a process is dead; it is started again after a while."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -45,3 +46,7 @@ def test_killed_between_branches(site: Site, name: str, place: str, nth: int) ->
     assert saved == {label: counts[label] for label in saved}
     assert max(counts.values()) <= 3, counts
     site.check(desk.app)
+
+
+def _is_over(worker: Any, run: Any) -> bool:
+    return not worker.is_alive() or run.state() in ("completed", "failed", "held")

@@ -30,9 +30,7 @@ def test_killed_between_branches(site: Site, name: str, place: str, nth: int) ->
     saved: dict[str, int] = {}
     for failpoint in (f"{place}:kill:{nth}", f"{place}:kill:{nth + 1}"):
         worker = site.spawn("-m", "onceward", "worker", "branches:app", failpoint=failpoint)
-        eventually(
-            lambda worker=worker: not worker.is_alive() or run.state() in ("completed", "failed", "held"), 40
-        )
+        eventually(functools.partial(_is_over, worker, run), 40)
         counts = site.counts()
         for step in run.steps():
             if step.kind == "run" and step.state == "done":

@@ -135,7 +135,7 @@ class App(Registry):
 
     @property
     def is_open(self) -> bool:
-        """Say whether the app is open: in this process, in an event loop that is not over."""
+        """Say whether the app is open in this process, in an event loop that is not over."""
         worker = self._worker
         return worker is not None and self._pid == os.getpid() and not worker.loop.is_closed()
 

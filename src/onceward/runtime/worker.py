@@ -18,7 +18,7 @@ from typing import Any
 
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints, json_plain
-from onceward.core.ids import IdSource, content_hash
+from onceward.core.ids import RUN_ID_PREFIX, IdSource, content_hash
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
 from onceward.core.settings import Settings
@@ -305,7 +305,8 @@ class Worker:
         )
         event = EventRow(
             source=f"start/{workflow.name}",
-            id=event_id if event_id is not None else self.ids.event_id(),
+            # One draw for both: in order of time, so that the index of events touches few pages.
+            id=event_id if event_id is not None else run.run_id.removeprefix(RUN_ID_PREFIX),
             type=workflow.name,
             payload=payload,
             received_at=now,

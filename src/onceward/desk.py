@@ -144,8 +144,8 @@ class Desk:
         now = worker.now_ms()
         replay_input = old.input
         if payload is not None:
-            replay_input = json_plain.encode_plain(
-                payload, what="the payload of a replay", limit_bytes=worker.settings.value_bytes_max
+            replay_input = json_plain.encode_payload(
+                payload, what="The payload of a replay", limit_bytes=worker.settings.value_bytes_max
             )
         deadline_ms = worker.routes.deadline_ms(old.workflow)
         if deadline_ms is None and old.deadline_at is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from typing import Any
 
 import pytest
 
@@ -29,7 +31,7 @@ def test_killed_between_branches(site: Site, name: str, place: str, nth: int) ->
     saved: dict[str, int] = {}
     for failpoint in (f"{place}:kill:{nth}", f"{place}:kill:{nth + 1}"):
         worker = site.spawn("-m", "onceward", "worker", "branches:app", failpoint=failpoint)
-        eventually(lambda: not worker.is_alive() or run.state() in ("completed", "failed", "held"), 40)
+        eventually(functools.partial(_is_over, worker, run), 40)
         counts = site.counts()
         for step in run.steps():
             if step.kind == "run" and step.state == "done":
@@ -43,3 +45,7 @@ def test_killed_between_branches(site: Site, name: str, place: str, nth: int) ->
     assert saved == {label: counts[label] for label in saved}
     assert max(counts.values()) <= 3, counts
     site.check(desk.app)
+
+
+def _is_over(worker: Any, run: Any) -> bool:
+    return not worker.is_alive() or run.state() in ("completed", "failed", "held")

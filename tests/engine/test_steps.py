@@ -6,6 +6,7 @@ import asyncio
 import functools
 import operator
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -26,6 +27,9 @@ from tests.engine.running import ONCE, make_app, result_of, run_app
 
 async def add(a: int, b: int = 1) -> int:
     return a + b
+
+
+async def add_later(ctx: Context) -> None: ...
 
 
 def add_plainly(a: int, b: int = 1) -> int:
@@ -466,3 +470,32 @@ def test_a_parameter_hidden_by_a_keyword_of_step_run_is_named(sqlite_url: str) -
     assert failure.error_type == "onceward.core.errors.StepMisuse"
     assert "'item'" in failure.message
     assert steps_of(app, both) == ["ship[box]"]
+
+
+@pytest.mark.parametrize(
+    ("give", "fault", "right"),
+    [
+        (lambda: add(1), "was given a coroutine", "step.run('odd', function, …)"),
+        (lambda: 7, "was given 7, which cannot be called", "step.run('odd', function, …)"),
+        (
+            lambda: App("sqlite:///:memory:").workflow(add_later),
+            "workflow 'add_later'",
+            "step.call('odd', add_later",
+        ),
+    ],
+)
+def test_a_step_that_is_given_no_function_is_refused_at_once(
+    give: Callable[[], Any], fault: str, right: str
+) -> None:
+    app = make_app("sqlite:///:memory:")
+
+    @app.workflow
+    async def flow(ctx: Context) -> Any:
+        return await ctx.step.run("odd", give())
+
+    with pytest.raises(RunFailed) as failed:
+        result_of(app, flow)
+
+    assert failed.value.error_type.endswith("StepMisuse")
+    assert fault in str(failed.value)
+    assert right in str(failed.value)

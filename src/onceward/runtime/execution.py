@@ -78,18 +78,18 @@ class Execution:
         self.stopping: str | None = None  # why it unwinds: suspend, hold, release, deadline, lost
         self.hold_reason: str | None = None
         self.calls = 0  # verbs in progress, parked ones included
-        self.steps_in_flight: dict[StepKey, Millis] = {}
+        self.steps_in_flight: set[StepKey] = set()
         self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
         self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
         self.branches = Branches(self.loop)
-        self.recall = Recall(history, self.branches, self.loop, self._quiet)
+        self.recall = Recall(history, self.branches, self.loop, worker.context, self._quiet)
         self.parking = Parking(self)
         self.cancel = Cancel(
             self,
             is_on=run.state is RunState.CANCELLING,
-            is_delivered=any(row.state is StepState.CANCELLED for row in history),
+            is_delivered=bool(history) and any(row.state is StepState.CANCELLED for row in history),
         )
-        self._seq = max((row.seq for row in history), default=0)
+        self._seq = max(row.seq for row in history) if history else 0
         self._pending: PendingAdvance | None = None
         self._previous: PendingAdvance | None = None  # the one before, until it is durable
         self._latest: dict[StepKey, StepRow | None] = {}  # records of this go; None for results
@@ -104,7 +104,9 @@ class Execution:
         self.root = self.branches.root = self.loop.create_task(self._main())
         if self.run.deadline_at is not None and not self.cancel.is_on:
             left = max(0, self.run.deadline_at - self.worker.now_ms())
-            self._deadline = self.loop.call_later(left / 1000, self.stop, "deadline")
+            self._deadline = self.loop.call_later(
+                left / 1000, self.stop, "deadline", context=self.worker.context
+            )
 
     async def _main(self) -> None:
         """Run the code to its end, whatever that is, and commit what became of it."""
@@ -219,7 +221,14 @@ class Execution:
                 raise errors.LeaseLost("The run was taken over or steered by an operator.")
 
     def save(self, row: StepRow, accepts: list[Accept] | None = None) -> None:
-        """Hand a record over to be committed; nobody waits for it yet."""
+        """Hand a record over to be committed; nobody waits for it yet.
+
+        Raises:
+            Suspended: the run's last commit is on its way. What a branch that nobody awaited saves
+                now would come after it, and could take the end back.
+        """
+        if self.is_ending:
+            raise errors.Suspended("the run has ended; let this exception pass")
         pending = self.operation()
         pending.steps[row.key] = row
         self._latest[row.key] = None if row.state is StepState.DONE else row
@@ -228,6 +237,7 @@ class Execution:
         if self.run.crashes and row.state is not StepState.OPEN:
             self.run.crashes = 0  # a new checkpoint: it is not what kills its holders
             pending.move = ending.move_of(self, self.run.state)
+            pending.future.add_done_callback(lambda _: self.worker.cleared(self.run_id))
 
     async def durable(self) -> None:
         """Return when everything that the run saved is durable and the lease stands."""
@@ -235,7 +245,8 @@ class Execution:
             if pending is not None and not pending.is_durable:
                 await self._commit(pending)
         self._previous = None
-        await self.worker.may_start_steps()
+        if not self.worker.has_lease():
+            await self.worker.may_start_steps()
         self.check_usable()
 
     async def _commit(self, pending: PendingAdvance) -> None:
@@ -250,11 +261,11 @@ class Execution:
 
     def may_begin(self) -> bool:
         """Say, in any thread, whether a body may begin right now."""
-        return self.stopping is None and self.worker.has_lease()
+        return self.stopping is None and not self.is_ending and self.worker.has_lease()
 
     def check_usable(self) -> None:
         """Refuse to go on while the run unwinds."""
-        if self.stopping is not None:
+        if self.stopping is not None or self.is_ending:
             raise errors.Suspended("the run leaves memory; let this exception pass")
 
     def is_from_outside(self, error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import os
 import socket
@@ -31,6 +32,7 @@ from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.looking import Looking
 from onceward.runtime.routes import Routes
+from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
 
 _log = logging.getLogger("onceward.worker")
@@ -47,9 +49,6 @@ takes a fault of three quarters of a lease to end the lease of another that live
 
 INSIST_S = 0.2
 """A pause before a question that has to be answered is asked again."""
-
-ON_ITS_WAY = "on its way"
-"""Stands for a suspect that a claim asks for."""
 
 CLAIM_MAX = 100
 """Runs claimed by one batch; more would make everyone else's commit wait."""
@@ -92,6 +91,7 @@ class Worker:
         self.now_ms = now_ms
         self.ids = ids
         self.loop = asyncio.get_running_loop()
+        self.context = contextvars.Context()  # of the engine's own timers; see `own_timers`
         self.process_id = ""
         self.lease_until: Millis = 0
         self._renewed_at: Millis = 0
@@ -121,8 +121,8 @@ class Worker:
         self._reserved = 0  # slots promised to accepts and claims that are on their way
         self._is_claiming = False
         self._has_backlog = self._has_news = True
-        self._suspect: str | None = None  # the one that is here or on its way; only one at a time
-        self._want_suspect = True
+        self.suspects = Suspects(self.loop.time)
+        self._solo: RunRow | None = None  # a suspect that waits until it is the only one
         self._looking = Looking(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._loading: set[asyncio.Task[None]] = set()
@@ -287,7 +287,8 @@ class Worker:
         return accepted
 
     def _unreserve(self, runs: Sequence[NewRun]) -> None:
-        self._reserved -= sum(run.is_claimed for run in runs)
+        for run in runs:
+            self._reserved -= run.is_claimed
 
     def start_accept(
         self, workflow: Workflow[..., Any], event_id: str | None, payload: str, content_hash: str | None
@@ -327,8 +328,8 @@ class Worker:
         self.check_depth(execution.run)
         checked_name(type_, "event type")
         now = self.now_ms()
-        text = json_plain.encode_plain(
-            payload, what=f"the payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
+        text = json_plain.encode_payload(
+            payload, what=f"The payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
         )
         event = EventRow(
             source=source,
@@ -368,11 +369,7 @@ class Worker:
 
     def expected(self) -> int:
         """Give how many runs may be ours in the store and are still on their way to memory."""
-        return self._reserved + len(self._loading)
-
-    def want_suspect(self) -> None:
-        """Let the next claim ask for a run that may have killed its holders."""
-        self._want_suspect = True
+        return self._reserved + len(self._loading) + (self._solo is not None)
 
     def _claims(self) -> list[Claim]:
         """Give the claims that ride along with the next batch."""
@@ -382,10 +379,8 @@ class Worker:
         if free <= 0:
             return []
         now, claims = self.now_ms(), []
-        if self._want_suspect and self._suspect is None:
-            # Runs that may have killed their holders come one at a time (RULINGS 6).
+        if self.suspects.ask():
             claims.append(Claim(1, self.names, now, suspects=True))
-            self._suspect, self._want_suspect = ON_ITS_WAY, False
         self._claim_limit = free - len(claims)
         if self._claim_limit:
             claims.append(Claim(self._claim_limit, self.names, now))
@@ -402,10 +397,9 @@ class Worker:
         self._reserved -= self._claim_reserved
         self._claim_reserved = 0
         self._looking.claimed()
-        if self._suspect == ON_ITS_WAY:
-            self._suspect = next(
-                (row.run.run_id for row in claimed or () if row.run.crashes >= SUSPECT_FROM), None
-            )
+        self.suspects.answered(
+            next((row.run for row in claimed or () if row.run.crashes >= SUSPECT_FROM), None)
+        )
         if claimed is None:
             self._has_backlog = False  # the next look tells
             return
@@ -447,8 +441,8 @@ class Worker:
         finally:
             self.arriving.difference_update(run_ids)
             for run_id in run_ids:
-                if run_id not in self.executions:
-                    self._let_go(run_id)
+                if run_id not in self.executions and not self._is_solo(run_id):
+                    self.cleared(run_id)
 
     def _hold_unreadable(self, run: RunRow) -> None:
         """Hold a run whose records cannot be read: damaged rows must not stop the others (F27)."""
@@ -481,16 +475,31 @@ class Worker:
             self._successors[run.run_id] = (run, event, history, holder)
             older.stop("lost")
             return
+        if self.suspects.must_wait(run):
+            self._solo = run
+            return
         execution = self.executions[run.run_id] = Execution(self, run, event, workflow, history)
         execution.begin()
         if self.is_draining:
             execution.drain()
 
-    def _let_go(self, run_id: str) -> None:
-        """Hear that a run does not go on here; if it was the suspect, the next may come."""
-        if self._suspect == run_id:
-            self._suspect, self._want_suspect = None, True
-            self.claim_due()
+    def is_here(self, run_id: str) -> bool:
+        """Say whether a run is in memory, or about to be."""
+        return run_id in self.executions or run_id in self.arriving or self._is_solo(run_id)
+
+    def _is_solo(self, run_id: str) -> bool:
+        return self._solo is not None and self._solo.run_id == run_id
+
+    def cleared(self, run_id: str) -> None:
+        """Hear that a run made a checkpoint or does not go on here; the next suspect may come."""
+        if not self.suspects.over(run_id):
+            return
+        if self._solo is not None and not self.suspects.must_wait(self._solo):
+            # By way of the store: meanwhile it may have been cancelled, or restarted.
+            self.suspects.over(self._solo.run_id)
+            self.spawn(self._looking.give_back([self._solo.run_id]))
+            self._solo = None
+        self.claim_due()
 
     def unloaded(self, execution: Execution) -> None:
         """Hear that a run left memory; its slot is free."""
@@ -503,7 +512,7 @@ class Worker:
             self._begin(*successor)
         self._unloaded.set()
         if run.run_id not in self.executions and run.run_id not in self.arriving:
-            self._let_go(run.run_id)
+            self.cleared(run.run_id)
         if execution.stopping == "lost":
             self.claim_due()
         elif run.state in TERMINAL:
@@ -597,6 +606,9 @@ class Worker:
             return
         self._is_rejoining = True
         self._successors.clear()
+        if self._solo is not None:
+            self.suspects.over(self._solo.run_id)
+            self._solo = None
         _log.error(
             "process %s lost its lease; it drops %d runs and starts afresh", process_id, len(self.executions)
         )

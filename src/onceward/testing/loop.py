@@ -99,7 +99,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Give virtual seconds since the loop was made."""
         return self._now
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]  # arguments are not checked one by one here
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Run *callback* in the next round."""
@@ -109,15 +109,15 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._ready.append((handle, context.get(owner_var)))
         return handle
 
-    call_soon_threadsafe = call_soon  # there are no threads
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there are no threads
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run *callback* after *delay* seconds."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run *callback* at a time."""
@@ -183,8 +183,8 @@ class SimLoop(asyncio.AbstractEventLoop):
                 self._now = timers[0][0]
                 self._spins = 0
         while timers and timers[0][0] <= self._now:
-            _, _, handle, owner = heapq.heappop(timers)
-            ready.append((handle, owner))
+            _, _, timer, owner = heapq.heappop(timers)
+            ready.append((timer, owner))
         self._spins += 1
         if self._spins > SPINS_MAX:
             raise Spinning(f"{SPINS_MAX} rounds at {self._now:.3f} s; next is {ready[0][0]!r}")
@@ -265,7 +265,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 if task.done():
                     task._log_traceback = False
                     continue
-                task._log_destroy_pending = False
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coroutine: Any = task.get_coro()
                 for _ in range(CLOSES_MAX):
                     with contextlib.suppress(BaseException):

@@ -223,6 +223,18 @@ class References:
             await step(ctx, program, ("after left", "after right")[first])
             return outcome
 
+        @app.workflow(on=shop["order.relay"], name="relay")
+        async def relay(ctx: Context, event: Event) -> list[str]:
+            program = Program(event.payload)
+            legs = [
+                asyncio.create_task(step(ctx, program, "leg", str(item))) for item in range(program.items)
+            ]
+            order: list[str] = []
+            for leg in asyncio.as_completed(legs):
+                order.append((await leg).split("/")[0])
+                await step(ctx, program, f"after {len(order)}: {order[-1]}")
+            return order
+
         @app.workflow(on=shop["order.hurry"], name="hurry")
         async def hurry(ctx: Context, event: Event) -> str:
             program = Program(event.payload)
@@ -320,12 +332,10 @@ class References:
         app, shop, step = self.app, self.shop, self.step
 
         async def announce(ctx: Context, program: Program, key: str) -> str:
-            value = await self.act(ctx, program, key)
-            for number in (1, 2):
-                await app.emit(
-                    "news",
-                    {"by": [ctx.run_id, ctx.generation, key, number], "ms": program.payload.get("ms", {})},
-                )
+            ms = program.payload.get("ms", {})
+            await app.emit("news", {"by": [ctx.run_id, ctx.generation, key, 1], "ms": ms})
+            value = await self.act(ctx, program, key)  # takes time and may fail: then nothing was emitted
+            await app.emit("news", {"by": [ctx.run_id, ctx.generation, key, 2], "ms": ms})
             await app.start(self.child, {"by": [ctx.run_id, ctx.generation, key, 3]})
             return value
 
@@ -349,6 +359,7 @@ TRIGGERED = (
     "late",
     "fan",
     "race",
+    "relay",
     "hurry",
     "nest",
     "stubborn",

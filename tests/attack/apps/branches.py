@@ -39,7 +39,9 @@ async def gathers(ctx: Context) -> list[str]:
 @app.workflow
 async def groups(ctx: Context) -> str:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(ctx.step.run("part", act, f"part {i}", 0.02 * i, item=i)) for i in range(4)]
+        tasks = [
+            group.create_task(ctx.step.run("part", act, f"part {i}", 0.02 * i, item=i)) for i in range(4)
+        ]
     return " ".join(task.result() for task in tasks)
 
 
@@ -109,6 +111,9 @@ async def retried_in_branches(ctx: Context) -> list[int]:
 
     return list(
         await asyncio.gather(
-            *(ctx.step.run("f", flaky, i, item=i, retry=Retry(max_tries=5, base="60ms", cap="60ms")) for i in range(4))
+            *(
+                ctx.step.run("f", flaky, i, item=i, retry=Retry(max_tries=5, base="60ms", cap="60ms"))
+                for i in range(4)
+            )
         )
     )

@@ -27,6 +27,9 @@ EVENTS_MAX = 22
 RUNS_MAX = 70
 """Runs in all, children, emits and replays included, after which nothing new is asked for."""
 
+CLOCK_OFF_MS_MAX = 20_000
+"""How wrong a clock may become: the lease of a dead process lasts that much longer."""
+
 Send = Callable[["Process"], Coroutine[Any, Any, None]]
 
 
@@ -142,7 +145,9 @@ class Driver:
 
         async def send(process: Process) -> None:
             emitted = await process.app.emit("news", payload, id=f"news-{number}")
-            runs = {"listener": handle.run_id for handle in emitted.runs}
+            runs = {}
+            for handle in emitted.runs:
+                runs["listener"] = handle.run_id
             world.oracle.replied(emitted.source, emitted.id, runs)
 
         self._sent.append(send)
@@ -258,10 +263,11 @@ class Driver:
         if process is not None:
             is_insane = self.world.temper.clock_insane
             ms = self._dice.choice(
-                (-60_000, -5_000, -1_500, 1_500, 5_000, 60_000) if is_insane else (-60, 60)
+                (-20_000, -5_000, -1_500, 1_500, 5_000, 20_000) if is_insane else (-60, 60)
             )
             self.world.faulted("clock jump", process, f"{ms} ms")
-            process.clock.advance(ms)
+            offset_ms = process.clock.offset_ms + ms
+            process.clock.offset_ms = max(-CLOCK_OFF_MS_MAX, min(offset_ms, CLOCK_OFF_MS_MAX))
 
     def _mute(self) -> None:
         process = self._victim()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
 from onceward.authoring.context import Context
 from onceward.authoring.current import frame_var, session_var
+from onceward.core.takeover import ALONE_FROM, SUSPECT_FROM
 from onceward.runtime.execution import Execution
 from onceward.testing.invariants import Row
 from onceward.testing.loop import owner_var
@@ -43,7 +45,7 @@ class Ledger(Hands):
             tuple[Execution, str], tuple[str, ...]
         ] = {}  # what had ended when a step was asked for
         self._caught: set[tuple[str, int, str]] = set()
-        self._choices: dict[tuple[str, int], str] = {}
+        self._choices: dict[tuple[str, int, str], str] = {}
         self.begun = 0
         self.ended = 0
 
@@ -90,11 +92,13 @@ class Ledger(Hands):
         self._judge_record(execution, key, record, frame.try_number, max_tries)
         self._judge_earlier(execution, key)
         self._judge_choice(run_id, generation, key)
-        if execution.run.crashes >= 2 and process.worker is not None:
+        if execution.run.crashes >= SUSPECT_FROM and process.worker is not None:
             others = [
                 other.run_id
                 for other in process.worker.executions.values()
-                if other is not execution and other.run.crashes >= 2
+                if other is not execution
+                and other.run.crashes >= SUSPECT_FROM
+                and max(other.run.crashes, execution.run.crashes) >= ALONE_FROM
             ]
             if others:
                 self._complain("I16", run_id, f"{key} began beside other suspects: {others}")
@@ -129,7 +133,7 @@ class Ledger(Hands):
             self._complain("RULINGS 19", run_id, f"{key} began again, its failure had been caught")
 
     def _judge_earlier(self, execution: Execution, key: str) -> None:
-        """What had ended in this run when the step was asked for is durable now (RULINGS 5).
+        """Check that what had ended in this run when the step was asked for is durable now (RULINGS 5).
 
         What other branches saved since, the step's arguments cannot depend on.
         """
@@ -140,9 +144,10 @@ class Ledger(Hands):
                 self._complain("RULINGS 5", execution.run_id, f"{key} began before {earlier} was durable")
 
     def _judge_choice(self, run_id: str, generation: int, key: str) -> None:
-        """What followed a race, or a time-out, is the same on every attempt (RULINGS 17)."""
+        """Check that what followed a race, or a time-out, is the same on every attempt (RULINGS 17)."""
         if key.startswith("after "):
-            first = self._choices.setdefault((run_id, generation), key)
+            place = key.partition(":")[0] if ":" in key else ""
+            first = self._choices.setdefault((run_id, generation, place), key)
             if first != key:
                 self._complain("RULINGS 17", run_id, f"{key} began, before it was {first}")
 
@@ -194,10 +199,8 @@ class Ledger(Hands):
 
 def _is_same(record: Row, value: Any) -> bool:
     stored = None if record["output"] is None else msgspec.json.decode(record["output"])
-    if record["kind"] == "now":
-        from datetime import UTC, datetime
-
-        return datetime.fromtimestamp(stored / 1000, UTC).isoformat() == value
+    if record["kind"] == "now" and isinstance(stored, int):
+        stored = datetime.fromtimestamp(stored / 1000, UTC).isoformat()
     return bool(stored == value)
 
 

@@ -13,6 +13,7 @@ from onceward.core.model import StepRow
 from onceward.core.ports import Accept, Accepted, Advance, Batch, BatchResult, Steer
 from onceward.core.states import MOVES, TERMINAL, Effect, Move, RunState
 from onceward.core.steer import Reply
+from onceward.core.takeover import CRASH_LIMIT, SUSPECT_FROM
 from onceward.testing.invariants import TABLES as ALL_TABLES
 from onceward.testing.invariants import Row, check_rows
 from onceward.testing.simulation.mirror import Mirror, RunRows
@@ -179,11 +180,20 @@ class Oracle:
             owner = _owner(rows)
             if owner in processes:
                 touched.append(run_id)
-                self.lost.setdefault(run_id, []).append(self.world.cause_of_death(str(owner)))
+                self._judge_loss(run_id, rows, self.world.cause_of_death(str(owner)))
                 moved = (run_id, rows.run["fence"] + 1)
                 self._fence_moves[moved] = ("take_over", self.world.loop.time())
         self.mirror.refresh_processes()
         self._refresh(touched, "take_over")
+
+    def _judge_loss(self, run_id: str, rows: RunRows, cause: str) -> None:
+        """Judge that a suspect does not die with another one that kills its process (RULINGS 6)."""
+        self.lost.setdefault(run_id, []).append(cause)
+        killer = self.mirror.runs.get(cause.removeprefix("poison "))
+        if killer is None or killer is rows or _owner(killer) != _owner(rows):
+            return
+        if min(rows.run["crashes"], killer.run["crashes"]) >= SUSPECT_FROM:
+            self.complain("I16", run_id, f"it was claimed beside {killer.run['run_id']}, which kills")
 
     def _refresh(self, run_ids: Iterable[str], by: str) -> None:
         """Read runs again and judge how they changed."""
@@ -243,9 +253,9 @@ class Oracle:
         if (run["generation"], run["attempt"]) < (reply.generation, reply.attempt):
             self.complain("I17", reply.run_id, f"was answered {reply}, it is in attempt {run['attempt']}")
         is_cancel = reply.effect in (Effect.BEGIN_CANCEL, Effect.CANCEL_NOW)
-        if is_cancel and run["generation"] == reply.generation:
-            if run["state"] not in ("cancelling", "cancelled", "held"):
-                self.complain("I17", reply.run_id, f"was answered {reply.text!r} and is {run['state']}")
+        is_same = run["generation"] == reply.generation
+        if is_cancel and is_same and run["state"] not in ("cancelling", "cancelled", "held"):
+            self.complain("I17", reply.run_id, f"was answered {reply.text!r} and is {run['state']}")
 
     # --- the end -----------------------------------------------------------------------------------------
 
@@ -277,7 +287,9 @@ class Oracle:
             return True
         if rows.run["state"] not in ("waiting", "cancelling"):
             return False
-        called = [row["child_run_id"] for row in rows.step if row["kind"] == "call" and row["state"] == "open"]
+        called = [
+            row["child_run_id"] for row in rows.step if row["kind"] == "call" and row["state"] == "open"
+        ]
         resting = [self.rests(child) for child in called if child in self.mirror.runs]
         states = {self.mirror.runs[child].run["state"] for child in called if child in self.mirror.runs}
         return bool(resting) and all(resting) and states <= {"held", "waiting"}
@@ -288,11 +300,8 @@ class Oracle:
             return
         if not reason.startswith("poison"):
             self.complain("I20", run_id, f"{run['workflow']} is held: {reason}")
-            return
-        causes = self.lost.get(run_id, [])
-        others = [cause for cause in causes if cause.startswith("poison") and run_id not in cause]
-        if len(self.world.poisons()) == 1 and others and len(causes) - len(others) < 2:
-            self.complain("I16", run_id, f"a neighbour of a killer is held: {causes}")
+        elif len(self.lost.get(run_id, [])) < CRASH_LIMIT:
+            self.complain("I16", run_id, f"is held after {self.lost.get(run_id)}")
 
     def _judge_emits(self) -> None:
         """Every emit inside a body exists once, if and only if the body's step is saved (I10)."""

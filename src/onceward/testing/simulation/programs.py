@@ -15,6 +15,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "late": ("hurry", "arrive"),
     "fan": ("split", "part[0]", "part[1]", "part[2]", "join"),
     "race": ("left", "right", "after left", "after right"),
+    "relay": ("leg[0]", "leg[1]", "leg[2]", "after 1: leg[0]", "after 2: leg[0]"),
     "hurry": ("slow", "after late", "after in time"),
     "nest": ("outer[0]", "inner[0a]", "inner[0b]", "outer[1]", "inner[1a]", "close"),
     "stubborn": ("luck", "plan b", "settle"),

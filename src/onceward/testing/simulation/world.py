@@ -19,11 +19,12 @@ from onceward.core.takeover import CRASH_LIMIT
 from onceward.runtime.failpoints import FailpointRaised
 from onceward.stores.sqlite import SqliteStore
 from onceward.testing.loop import Deadlock, SimLoop, Spinning, owner_var
+from onceward.testing.planted import Bug
 from onceward.testing.simulation import faults
 from onceward.testing.simulation.driver import Driver
 from onceward.testing.simulation.ledger import Ledger
 from onceward.testing.simulation.mirror import Mirror
-from onceward.testing.simulation.oracle import TERMINAL_NAMES, Oracle
+from onceward.testing.simulation.oracle import Oracle
 from onceward.testing.simulation.process import Killed, Process
 
 OPERATIONS_MIN = 200
@@ -70,13 +71,11 @@ class World:
         keep_trace: whether the whole trace is kept, to be printed.
     """
 
-    def __init__(
-        self, seed: int, *, bug: Callable[[World, Process], None] | None = None, keep_trace: bool = False
-    ) -> None:
+    def __init__(self, seed: int, *, bug: Bug | None = None, keep_trace: bool = False) -> None:
         self.seed = seed
         self.bug = bug
         self.dice = random.Random(f"world {seed}")  # noqa: S311 - repeatable is what it must be
-        self.loop = SimLoop(seed)
+        self.loop = SimLoop(seed)  # type: ignore[abstract]  # no sockets, signals or processes in there
         self.connection = fresh_database()
         self.temper = faults.temper_of(self.dice)
         self.settings: dict[str, Any] = {
@@ -144,16 +143,16 @@ class World:
         """Start a process in a slot."""
         process = self.live[slot] = Process(self, slot, self.lives[slot])
         self.lives[slot] += 1
-        if self.bug is not None:
-            self.bug(self, process)
+        if self.bug is not None and self.bug.store is not None:
+            self.bug.store(process)
         self.operation(process, "start")
         process.spawn(process.boot())
         return process
 
     def booted(self, process: Process) -> None:
         """Hear that a process has made its worker; plant what needs one."""
-        if self.bug is not None:
-            self.bug(self, process)
+        if self.bug is not None and self.bug.worker is not None:
+            self.bug.worker(process)
 
     def died(self, process: Process) -> None:
         """Hear that a process is dead; it is started again after a while."""
@@ -215,7 +214,7 @@ class World:
         off = self.temper.clock_off_ms
         drawn = self.dice.randint(-off, off)
         if self.temper.clock_insane and self.dice.random() < 0.3:
-            drawn += self.dice.choice((-30_000, -3_000, 3_000, 30_000))
+            drawn += self.dice.choice((-19_000, -3_000, 3_000, 19_000))
         if drawn:
             self.counts["clock off"] += 1
         return drawn
@@ -379,7 +378,7 @@ class World:
         return all(self.oracle.rests(run_id) for run_id in self.mirror.runs)
 
     def _any_database(self) -> SqliteStore:
-        return SqliteStore_of(self)
+        return _store_of(self)
 
     def emits_by_maker(self) -> dict[tuple[str, int, str, int], int]:
         """Count the events that bodies emitted and the runs that they started, by who says he made them."""
@@ -397,7 +396,7 @@ class World:
         return made
 
 
-def SqliteStore_of(world: World) -> SqliteStore:
+def _store_of(world: World) -> SqliteStore:
     store = SqliteStore(":memory:", namespace="default", now_ms=lambda: 0, connection=world.connection)
     store.open(migrate=False)
     return store

@@ -1,0 +1,352 @@
+"""Bugs to plant into a simulated process, as data: each must be found, or the simulation is blind.
+
+A bug is planted by replacing a method of one object or a part of a statement that a store has
+loaded, never by changing source text. Each says what it takes out and which promise that breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from onceward.core import errors
+from onceward.core.model import StepRow
+from onceward.core.ports import Accept, Accepted, Advance, Batch, BatchResult, Steer, TakenOver
+from onceward.core.states import StepState
+
+if TYPE_CHECKING:
+    from onceward.testing.simulation.process import Process
+
+Plant = Callable[["Process"], None]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One planted bug.
+
+    Attributes:
+        sentence: what it takes out, and the promise that shows it.
+        store: plants it into a process that has its store and no worker yet.
+        worker: plants it into a process that has its worker.
+    """
+
+    sentence: str
+    store: Plant | None = None
+    worker: Plant | None = None
+
+
+# --- how to plant ---------------------------------------------------------------------------------------
+
+
+def _statement(name: str, old: str, new: str) -> Plant:
+    """Replace a part of a loaded statement."""
+
+    def plant(process: Process) -> None:
+        sql: Any = process.database._sql
+        assert old in sql[name], f"the statement {name} has no {old!r} any more"
+        sql[name] = sql[name].replace(old, new)
+
+    return plant
+
+
+def _all(*plants: Plant) -> Plant:
+    """Plant several at once."""
+
+    def plant(process: Process) -> None:
+        for one in plants:
+            one(process)
+
+    return plant
+
+
+def _method(name: str, wrapped: Callable[[Process, Callable[..., Any]], Callable[..., Any]]) -> Plant:
+    """Replace a method of the store by another that knows the first."""
+
+    def plant(process: Process) -> None:
+        setattr(process.database, name, wrapped(process, getattr(process.database, name)))
+
+    return plant
+
+
+def _batches(change: Callable[[Process, Batch], Batch]) -> Plant:
+    """Change every batch on its way to the store."""
+
+    def wrapped(process: Process, apply: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda process_id, epoch, batch: apply(process_id, epoch, change(process, batch))
+
+    return _method("apply", wrapped)
+
+
+def _records(keep: Callable[[StepRow], bool]) -> Plant:
+    """Drop records on their way to the store."""
+
+    def change(_process: Process, batch: Batch) -> Batch:
+        advances = [
+            msgspec.structs.replace(advance, steps=[step for step in advance.steps if keep(step)])
+            for advance in batch.advances
+        ]
+        return msgspec.structs.replace(batch, advances=advances)
+
+    return _batches(change)
+
+
+def _histories(change: Callable[[list[StepRow]], list[StepRow]]) -> Plant:
+    """Change what is read of a run that is loaded."""
+
+    def wrapped(_process: Process, histories: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(run_ids: Sequence[str]) -> dict[str, list[StepRow]]:
+            return {run_id: change(rows) for run_id, rows in histories(run_ids).items()}
+
+        return changed
+
+    return _method("histories", wrapped)
+
+
+# --- fences and guards ----------------------------------------------------------------------------------
+
+
+def _with_present_fence(process: Process, batch: Batch) -> Batch:
+    def present(advance: Advance) -> Advance:
+        row = process.database.run(advance.run_id)
+        return advance if row is None else msgspec.structs.replace(advance, fence=row.fence)
+
+    return msgspec.structs.replace(batch, advances=[present(advance) for advance in batch.advances])
+
+
+_OPEN_GUARD = _all(
+    _statement(
+        "guard", "update onceward_committer set last_batch = ?", "insert into onceward_committer (last_batch"
+    ),
+    _statement(
+        "guard",
+        " where namespace = ? and process_id = ? and epoch = ?",
+        ", namespace, process_id, epoch) values (?, ?, ?, ?) "
+        "on conflict (namespace, process_id) do update set last_batch = excluded.last_batch",
+    ),
+)
+
+
+def _says_held(_process: Process, apply: Callable[..., Any]) -> Callable[..., Any]:
+    def changed(*args: Any) -> BatchResult:
+        result: BatchResult = apply(*args)
+        return msgspec.structs.replace(result, held=[True] * len(result.held))
+
+    return changed
+
+
+def _says_done_when_evicted(_process: Process, apply: Callable[..., Any]) -> Callable[..., Any]:
+    def changed(process_id: str, epoch: int, batch: Batch) -> BatchResult:
+        try:
+            result: BatchResult = apply(process_id, epoch, batch)
+        except errors.LeaseLost:
+            accepted = [
+                Accepted(False, False, {run.workflow: run.run_id for run in accept.runs})
+                for accept in batch.accepts
+            ]
+            return BatchResult(accepted, [True] * len(batch.advances), [])
+        return result
+
+    return changed
+
+
+# --- identity and replies -------------------------------------------------------------------------------
+
+
+def _drop_identity(process: Process) -> None:
+    process.world.connection.execute("drop index if exists onceward_run_identity")
+
+
+def _ack_before_commit(process: Process) -> None:
+    assert process.worker is not None
+    committer = process.worker.committer
+    accept_later = committer.accept
+
+    def accept(accept: Accept) -> Any:
+        accept_later(accept)
+        answered: Any = process.world.loop.create_future()
+        answered.set_result(Accepted(False, False, {run.workflow: run.run_id for run in accept.runs}))
+        return answered
+
+    committer.accept = accept  # type: ignore[method-assign]
+
+
+# --- runs -------------------------------------------------------------------------------------------------
+
+
+def _emit_at_once(process: Process) -> None:
+    assert process.worker is not None
+    worker = process.worker
+    emit_accept = worker.emit_accept
+
+    def emit(*args: Any, **kwargs: Any) -> Accept:
+        accept = emit_accept(*args, **kwargs)
+        event = msgspec.structs.replace(accept.event, source="emit/news", id=worker.ids.hex(8))
+        drawn = Accept(event, accept.runs)
+        worker.committer.accept(drawn)
+        return drawn
+
+    worker.emit_accept = emit  # type: ignore[method-assign]
+
+
+def _opens_every_failure(process: Process, steer: Callable[..., Any]) -> Callable[..., Any]:
+    def changed(action: Steer) -> Any:
+        if action.audit.verb == "retry":
+            rows = process.database.steps(action.run_id)
+            failed = [row.key for row in rows if row.state is StepState.FAILED]
+            action = msgspec.structs.replace(action, reopen=failed)
+        return steer(action)
+
+    return changed
+
+
+def _without_deadlines(rows: list[StepRow]) -> list[StepRow]:
+    return [
+        msgspec.structs.replace(row, wake_at=None)
+        if row.kind == "sleep" and row.state is StepState.OPEN
+        else row
+        for row in rows
+    ]
+
+
+def _wakes_earlier(rows: list[StepRow]) -> list[StepRow]:
+    return [
+        row if row.wake_at is None else msgspec.structs.replace(row, wake_at=row.wake_at - 500)
+        for row in rows
+    ]
+
+
+def _by_name(rows: list[StepRow]) -> list[StepRow]:
+    numbers = [row.seq for row in rows]
+    ordered = sorted(rows, key=lambda row: row.key)
+    return [msgspec.structs.replace(row, seq=seq) for row, seq in zip(ordered, numbers, strict=True)]
+
+
+def _bodies_do_not_wait(process: Process) -> None:
+    assert process.worker is not None
+    committer = process.worker.committer
+    add_later = committer.add
+
+    def add(pending: Any) -> None:
+        pending.is_durable = True
+        add_later(pending)
+
+    committer.add = add  # type: ignore[method-assign]
+
+
+def _lease_is_not_asked(process: Process) -> None:
+    assert process.worker is not None
+    process.worker.has_lease = lambda: True  # type: ignore[method-assign]
+
+
+BUGS: dict[str, Bug] = {
+    "no-fence": Bug("Writes are accepted whatever their fence (I5).", _batches(_with_present_fence)),
+    "no-guard": Bug("Batches of an evicted process are accepted (I5).", _OPEN_GUARD),
+    "zombie-writes": Bug(
+        "A takeover neither shuts the old holder out nor raises the fence (I5).",
+        _all(_OPEN_GUARD, _statement("lose_run", "fence = fence + 1, ", "")),
+    ),
+    "no-unique": Bug(
+        "The unique constraints on events and on original runs are gone (I1).",
+        _all(
+            _drop_identity,
+            _statement(
+                "insert_event",
+                "on conflict do nothing",
+                "on conflict (namespace, source, id) do update set received_at = received_at",
+            ),
+        ),
+    ),
+    "no-durable-attempt": Bug(
+        "A lost holder is counted neither as an attempt nor as a crash (I15, I16).",
+        _statement("lose_run", "attempt = ?4, crashes = ?5, ", ""),
+    ),
+    "ack-before-commit": Bug("A delivery is answered before its commit (I6).", worker=_ack_before_commit),
+    "wake-lost": Bug(
+        "The end of a called run does not wake its parent (I12).",
+        _statement("wake", "woken = 1, due_at = min(due_at, ?3)", "woken = iif(?3, woken, woken)"),
+    ),
+    "double-emit": Bug(
+        "An emit in a body is stored at once, under an id drawn anew, not with its step (I10).",
+        worker=_emit_at_once,
+    ),
+    "tries-not-saved": Bug(
+        "A failed try is not saved before the next (I15).",
+        _records(lambda step: not (step.kind == "run" and step.state is StepState.OPEN and step.tries > 0)),
+    ),
+    "reopen-caught-failures": Bug(
+        "A retry opens every failure, also those that the workflow caught (RULINGS 19).",
+        _method("steer", _opens_every_failure),
+    ),
+    "deadline-moves": Bug(
+        "A sleep's deadline is reckoned anew whenever the run is loaded (I14).",
+        _histories(_without_deadlines),
+    ),
+    "cancel-forgets": Bug(
+        "A run that is being cancelled is claimed as an ordinary one (I17).",
+        _statement(
+            "claim_run", "case state when 'cancelling' then 'cancelling' else 'running' end", "'running'"
+        ),
+    ),
+    "cut-not-saved": Bug(
+        "That the code cut a step off is not saved (RULINGS 17).",
+        _records(lambda step: step.state is not StepState.CUT),
+    ),
+    "order-forgotten": Bug(
+        "Saved outcomes are handed out by name, not as they were saved (RULINGS 17).", _histories(_by_name)
+    ),
+    "resolve-lies": Bug(
+        "A lost reply counts as a commit that happened (I6, I7).",
+        _method("resolve", lambda _process, _resolve: lambda *_: True),
+    ),
+    "refused-counts-as-saved": Bug(
+        "A commit that the fence refused counts as made (I5).", _method("apply", _says_held)
+    ),
+    "evicted-not-told": Bug(
+        "A process that was evicted takes its commits for made (I5, I6).",
+        _method("apply", _says_done_when_evicted),
+    ),
+    "not-durable": Bug(
+        "A body begins before earlier checkpoints are durable (RULINGS 5).", worker=_bodies_do_not_wait
+    ),
+    "lease-not-asked": Bug("A body begins after the lease has ended (F04).", worker=_lease_is_not_asked),
+    "suspects-together": Bug(
+        "Runs that may have killed their holders are claimed like all others (I16).",
+        _statement("due", "is_suspect = ?3", "(is_suspect = ?3 or ?3 = 0)"),
+    ),
+    "drain-charges": Bug(
+        "A process that stops charges its runs an attempt (I29).",
+        _statement("put_back", "set state = 'queued'", "set attempt = attempt + 1, state = 'queued'"),
+    ),
+    "drain-forgets": Bug(
+        "A process that stops leaves its runs as they are (I8).",
+        _statement("put_back_queue", "process_id = null", "process_id = iif(?3, process_id, null)"),
+    ),
+    "claim-not-exclusive": Bug(
+        "A run is claimed whether somebody has it or not (I5).",
+        _statement("due", "process_id is null and ", ""),
+    ),
+    "steer-unguarded": Bug(
+        "An operator's action is committed whatever happened since it was decided (I17).",
+        _statement(
+            "steer_run",
+            "and state = ?3 and generation = ?4 and fence = ?5",
+            "and ?3 <> '' and ?4 > 0 and ?5 >= 0",
+        ),
+    ),
+    "strays-stay": Bug(
+        "A run whose claim was never heard of is not given back (I8).",
+        _statement("give_back", "where namespace = ?1", "where namespace = ?1 and ?4 < 0"),
+    ),
+    "no-takeover": Bug(
+        "Nobody takes over what a dead process had (I8).",
+        _method("take_over", lambda _process, _take_over: lambda *_, **__: TakenOver((), 0, ())),
+    ),
+    "early-wake": Bug(
+        "A sleep that is loaded from the store is over a little early (I14).",
+        _histories(_wakes_earlier),
+    ),
+}
+"""Every planted bug by name."""

@@ -12,7 +12,6 @@ import pytest
 from onceward.testing.servers import PgBouncer, PostgresServer
 from onceward.testing.tcp_proxy import TcpProxy
 from tests.attack.site import Site, pause
-from tests.helpers import eventually
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,9 @@ def own_site(own_server: PostgresServer, tmp_path: Path, request: pytest.Fixture
         yield site
 
 
-def load(site: Site, ports: list[int], count: int, stop: threading.Event) -> tuple[threading.Thread, dict[str, list]]:
+def load(
+    site: Site, ports: list[int], count: int, stop: threading.Event
+) -> tuple[threading.Thread, dict[str, list]]:
     replies: dict[str, list] = {f"evt_{i}": [] for i in range(count)}
 
     def send() -> None:
@@ -58,7 +59,14 @@ def judge_load(site: Site, ports: list[int], replies: dict[str, list]) -> None:
         assert len({tuple(reply.runs) for reply in found if reply.status == 202}) == 1, (event_id, found)
     charges = site.counts("charge")
     assert len(charges) == len(replies)
-    print("charged", charges.total(), "of", len(charges), "503s", sum(r.status == 503 for f in replies.values() for r in f))
+    print(
+        "charged",
+        charges.total(),
+        "of",
+        len(charges),
+        "503s",
+        sum(r.status == 503 for f in replies.values() for r in f),
+    )
     site.check(shop.app)
 
 

@@ -17,7 +17,7 @@ def test_a_drain_lets_the_step_finish_and_gives_the_rest_back(site: Site) -> Non
     run = shop.app.sync.start(shop.three, "A", 1.5)
     site.wait_note("start b A")
     first.signal(signal.SIGTERM)
-    second = site.worker()
+    site.worker()
     assert first.wait(20) == 0, first.text()
 
     assert run.result("30s") == "c A"
@@ -49,7 +49,7 @@ def test_ten_rolling_restarts_charge_no_attempt(site: Site) -> None:
     shop = site.desk()
     run = shop.app.sync.start(shop.three, "A", 2.5)
     plain = shop.app.sync.start(shop.sleeper, "S", "8s")
-    for i in range(6):
+    for _ in range(6):
         worker = site.worker()
         pause(0.3)
         worker.signal(signal.SIGTERM)

@@ -76,7 +76,7 @@ class SimHandle(asyncio.TimerHandle):
     def cancel(self) -> None:
         """Forget the callback."""
         self._cancelled = True
-        self._callback, self._args = None, ()
+        self._callback, self._args = _nothing, ()
 
     def run(self, loop: SimLoop) -> None:
         """Run it, in its context; what it raises is kept by the loop."""
@@ -86,6 +86,10 @@ class SimHandle(asyncio.TimerHandle):
             raise
         except BaseException as error:  # noqa: BLE001 - as event loops do
             loop.call_exception_handler({"exception": error, "handle": self})
+
+
+def _nothing(*_: Any) -> None:
+    """Be what a forgotten callback does."""
 
 
 class SimTask(asyncio.Task[Any]):

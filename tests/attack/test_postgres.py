@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
-from onceward.testing.servers import PgBouncer, PostgresServer
+from onceward.testing.servers import PgBouncer, PostgresAddress, PostgresServer
 from onceward.testing.tcp_proxy import TcpProxy
 from tests.attack.site import Site, pause
 
@@ -30,8 +31,8 @@ def own_site(own_server: PostgresServer, tmp_path: Path, request: pytest.Fixture
 
 def load(
     site: Site, ports: list[int], count: int, stop: threading.Event
-) -> tuple[threading.Thread, dict[str, list]]:
-    replies: dict[str, list] = {f"evt_{i}": [] for i in range(count)}
+) -> tuple[threading.Thread, dict[str, list[Any]]]:
+    replies: dict[str, list[Any]] = {f"evt_{i}": [] for i in range(count)}
 
     def send() -> None:
         for i in range(count):
@@ -45,7 +46,7 @@ def load(
     return thread, replies
 
 
-def judge_load(site: Site, ports: list[int], replies: dict[str, list]) -> None:
+def judge_load(site: Site, ports: list[int], replies: dict[str, list[Any]]) -> None:
     statuses = {reply.status for found in replies.values() for reply in found}
     assert statuses <= {202, 503}, statuses
     for i, event_id in enumerate(replies):
@@ -118,7 +119,7 @@ def test_an_outage_longer_than_the_lease_takes_no_run_from_its_living_holder(
     own_site.check(shop.app)
 
 
-def test_replies_to_commits_are_dropped(postgres_site: Site, postgres_server) -> None:
+def test_replies_to_commits_are_dropped(postgres_site: Site, postgres_server: PostgresAddress) -> None:
     site = postgres_site
     with TcpProxy(postgres_server) as proxy:
         name = site.store.rpartition("/")[2]
@@ -159,7 +160,7 @@ def test_through_a_pooler_in_transaction_mode(postgres_site: Site, pgbouncer: Pg
     judge_load(site, ports, replies)
 
 
-def test_serializable_by_default(postgres_site: Site, postgres_server) -> None:
+def test_serializable_by_default(postgres_site: Site, postgres_server: PostgresAddress) -> None:
     site = postgres_site
     name = site.store.rpartition("/")[2]
     with psycopg.connect(postgres_server.dsn(), autocommit=True) as connection:
@@ -178,7 +179,7 @@ def test_serializable_by_default(postgres_site: Site, postgres_server) -> None:
     site.check(shop.app)
 
 
-def test_blackhole_for_longer_than_the_lease(postgres_site: Site, postgres_server) -> None:
+def test_blackhole_for_longer_than_the_lease(postgres_site: Site, postgres_server: PostgresAddress) -> None:
     """One of two processes cannot reach the database and does not hear so."""
     site = postgres_site
     direct = site.store

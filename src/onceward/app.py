@@ -310,7 +310,7 @@ class App(Registry):
         source = f"emit/{type}"
         event = EventRow(
             source=source,
-            id=checked_id(id) if id is not None else worker.ids.hex(12),
+            id=checked_id(id) if id is not None else worker.ids.event_id(),
             type=type,
             payload=text,
             received_at=now,

@@ -10,7 +10,6 @@ after some patience it gets its outcomes as it asks for them.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Sized
 from contextvars import Context
 
@@ -64,7 +63,7 @@ class Recall:
         self._on_quiet = quiet
         self._asked: set[StepKey] = set()
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._fresh: deque[asyncio.Future[None]] = deque()
+        self._fresh: list[asyncio.Future[None]] = []
         self._newcomers: list[asyncio.Future[None]] = []
         self._is_settled = True  # the code was quiet since the last outcome
         self._patience: asyncio.TimerHandle | None = None
@@ -204,7 +203,7 @@ class Recall:
             self._is_settled = False
             return True
         while self._fresh:
-            future = self._fresh.popleft()
+            future = self._fresh.pop(0)
             if not future.done():
                 future.set_result(None)
                 self._is_settled = False

@@ -1,7 +1,7 @@
 """Steps side by side: gather, task groups, wait, timeouts; async and plain bodies."""
 
 import asyncio
-import time
+import threading
 
 from ledger import note
 
@@ -19,7 +19,7 @@ async def act(label: str, seconds: float = 0.02) -> str:
 
 def act_plain(label: str, seconds: float = 0.02) -> str:
     note("start", label)
-    time.sleep(seconds)
+    threading.Event().wait(seconds)
     note("end", label)
     return label
 

@@ -30,13 +30,14 @@ from onceward.testing.simulation.process import Killed, Process
 OPERATIONS_MIN = 200
 """Operations of one seed at least: what the driver does, and what processes commit."""
 
-TROUBLE_SECONDS = 4.0
-"""Virtual time of trouble at least."""
+TROUBLE_SECONDS = 2.0
+TROUBLE_OPERATIONS = 125
+"""Virtual time and operations of one time of trouble at least; coming to rest takes more of both."""
 
 REST_SECONDS_MAX = 90.0
 """Virtual time in which everything must come to rest once trouble is over."""
 
-WHOLE_EVERY = 100
+WHOLE_EVERY = 150
 """Operations between two looks at all rows."""
 
 VIOLATIONS_MAX = 10
@@ -80,7 +81,7 @@ class World:
         self.temper = faults.temper_of(self.dice)
         self.settings: dict[str, Any] = {
             "lease": 2.0,
-            "poll": self.dice.choice((0.4, 0.7)),
+            "poll": self.dice.choice((0.4, 0.8)),
             "linger": self.dice.choice((0.0, 0.05, 0.2)),
             "concurrency": self.dice.choice((3, 6, 12)),
         }
@@ -344,12 +345,17 @@ class World:
     async def _main(self) -> None:
         for slot in range(self.slots):
             self.start_process(slot)
-        while self.loop.time() < TROUBLE_SECONDS or self.operations < OPERATIONS_MIN:
-            await asyncio.sleep(self.dice.expovariate(1 / 0.06))
-            self.driver.act()
-            if self.violations:
+        while not self.violations:
+            until = self.loop.time() + TROUBLE_SECONDS
+            # The first time most of what a seed has to have, then what is missing.
+            operations = max(TROUBLE_OPERATIONS, min(OPERATIONS_MIN, self.operations + 30))
+            while self.loop.time() < until or self.operations < operations:
+                await asyncio.sleep(self.dice.expovariate(1 / 0.06))
+                self.driver.act()
+            await self._come_to_rest()
+            if self.operations >= OPERATIONS_MIN:
                 return
-        await self._come_to_rest()
+            self.is_trouble = True  # once more
 
     async def _come_to_rest(self) -> None:
         """Stop every fault; then everything must end, and soon."""

@@ -82,7 +82,7 @@ class Execution:
         self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
         self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
         self.branches = Branches(self.loop)
-        self.recall = Recall(history, self.branches, self.loop, self._quiet)
+        self.recall = Recall(history, self.branches, self.loop, worker.context, self._quiet)
         self.parking = Parking(self)
         self.cancel = Cancel(
             self,
@@ -104,7 +104,9 @@ class Execution:
         self.root = self.branches.root = self.loop.create_task(self._main())
         if self.run.deadline_at is not None and not self.cancel.is_on:
             left = max(0, self.run.deadline_at - self.worker.now_ms())
-            self._deadline = self.loop.call_later(left / 1000, self.stop, "deadline")
+            self._deadline = self.loop.call_later(
+                left / 1000, self.stop, "deadline", context=self.worker.context
+            )
 
     async def _main(self) -> None:
         """Run the code to its end, whatever that is, and commit what became of it."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from onceward.core import errors
-from onceward.core.failure_text import describe_error
+from onceward.core.failure_text import describe_error, name_error
 from onceward.core.model import RunRow, StepKey, StepRow
 
 CAUSES_MAX = 1_000
@@ -72,6 +72,6 @@ def error_text(error: BaseException, *, is_final: bool = False) -> str:
 
 def one_line(error: BaseException) -> str:
     """Give an exception for a line of the log; line breaks in it cannot forge another (F49)."""
-    told = describe_error(error, limit_chars=300)
+    told = name_error(error, limit_chars=300)
     text = f"{told['type']}: {told['message']}"
     return "".join(char if char.isprintable() else "?" for char in text)[:300]

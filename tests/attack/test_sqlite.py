@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import resource
 import sqlite3
 import threading
@@ -14,7 +15,7 @@ from tests.helpers import eventually
 def limit_files(process: Process, size: int) -> None:
     """As if the disk were full: no file of the process may grow beyond that."""
     _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size if size else hard, hard))
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size or hard, hard))
 
 
 def test_a_full_disk_answers_503_and_recovers_without_a_restart(sqlite_site: Site) -> None:
@@ -31,7 +32,7 @@ def test_a_full_disk_answers_503_and_recovers_without_a_restart(sqlite_site: Sit
     assert server.is_alive()
     limit_files(server, 0)
     for i in range(1, 6):
-        eventually(lambda: site.deliver(server.port, f"evt_{i}", str(i)).status == 202, 20)
+        eventually(functools.partial(_is_accepted, site, server.port, i), 20)
     assert slow.result("30s") == "c slow"
     assert site.wait_all(shop.app, 7) == {"completed": 7}
     assert len(site.counts("charge")) == 6
@@ -91,7 +92,12 @@ def test_two_apps_share_a_file(sqlite_site: Site) -> None:
     site.worker()
     other = site.desk("other")
     waiting = other.app.sync.start(other.echo, {"order": "X"})
-    eventually(lambda: "echo" in [run.row().workflow for run in shop.app.sync.emit("shop.told", {"order": "Y"}).runs], 10)
+    eventually(
+        lambda: (
+            "echo" in [run.row().workflow for run in shop.app.sync.emit("shop.told", {"order": "Y"}).runs]
+        ),
+        10,
+    )
     assert waiting.state() == "queued"
     site.worker("other:app")
 
@@ -150,3 +156,7 @@ def test_a_damaged_row_holds_its_run_and_no_other(sqlite_site: Site) -> None:
     assert good.result("20s") == "c good"
     eventually(lambda: bad.state() == "held", 20, what=site.logs())
     assert "'started'" in (bad.row().reason or "")
+
+
+def _is_accepted(site: Site, port: int, number: int) -> bool:
+    return site.deliver(port, f"evt_{number}", str(number)).status == 202

@@ -17,6 +17,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.event import Event
@@ -367,7 +369,11 @@ class Execution:
     def answer(self, record: StepRow, result: codec.Codec) -> Any:
         """Give a saved outcome: the value, or the failure raised."""
         if record.state is StepState.FAILED:
-            raise failure_of(record)
+            try:
+                failure = failure_of(record)
+            except msgspec.DecodeError as error:
+                self.mismatch(record.key, f"its saved failure cannot be read: {error}")
+            raise failure
         if record.output is None:
             return None
         try:

@@ -100,6 +100,9 @@ class Looking:
         is_ended = look.oldest_lease is not None and look.oldest_lease < now
         # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
         is_time = now - self._took_over_at >= worker.settings.lease_ms
+        if is_time:
+            # What newer processes have registered meanwhile: events that come here start it too.
+            worker.routes.learn(await worker.read(worker.store.workflows))
         if look.oldest_lease == KNOWN_DEAD or ((is_ended or is_time) and worker.may_judge()):
             await worker.read(self.take_over)
         if look.woken:

@@ -101,7 +101,7 @@ class Worker:
         self.is_closing = False
         self.executions: dict[str, Execution] = {}
         self.arriving: set[str] = set()  # runs that are ours and whose records are being read
-        self.routes = Routes(store, workflows, now_ms)
+        self.routes = Routes(workflows)
         self.step_threads = Threads(settings.threads, "onceward-step")
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
         self.committer = Committer(
@@ -141,7 +141,7 @@ class Worker:
         """Register, take over what the dead left, and begin to claim."""
         await self._join()
         await self.read(self._looking.take_over)
-        await self.read(self.routes.refresh)
+        self.routes.learn(await self.read(self.store.workflows))
         if self._heartbeat is not None:
             self._heartbeat.start()
         self._tasks = [self.loop.create_task(self._looking.forever())]

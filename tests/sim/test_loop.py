@@ -118,7 +118,7 @@ def test_spinning_without_time_going_on_is_an_error() -> None:
     loop = SimLoop(1)
 
     async def main() -> None:
-        while True:
+        while True:  # noqa: ASYNC110 - a spin is what is to be found
             await asyncio.sleep(0)
 
     with pytest.raises(Spinning):

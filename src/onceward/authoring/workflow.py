@@ -29,6 +29,7 @@ class _Arguments(msgspec.Struct):
 
 _decode_arguments = msgspec.json.Decoder(_Arguments).decode
 
+
 @dataclass(frozen=True)
 class Policies:
     """How a workflow's runs are tried and how long they may take."""

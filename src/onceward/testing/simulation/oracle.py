@@ -287,7 +287,9 @@ class Oracle:
             return True
         if rows.run["state"] not in ("waiting", "cancelling"):
             return False
-        called = [row["child_run_id"] for row in rows.step if row["kind"] == "call" and row["state"] == "open"]
+        called = [
+            row["child_run_id"] for row in rows.step if row["kind"] == "call" and row["state"] == "open"
+        ]
         resting = [self.rests(child) for child in called if child in self.mirror.runs]
         states = {self.mirror.runs[child].run["state"] for child in called if child in self.mirror.runs}
         return bool(resting) and all(resting) and states <= {"held", "waiting"}

@@ -15,8 +15,8 @@ import click
 import pytest
 
 from onceward import App, Context, Event, RunHandle, StepFailed
-from onceward.authoring.context import StepVerbs
 from onceward.authoring.current import Session
+from onceward.authoring.verbs import StepVerbs
 from onceward.cli.main import main
 from onceward.core import errors, states
 from onceward.core.model import AttemptRow, DeliveryRow, RunRow, StepRow

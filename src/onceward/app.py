@@ -135,7 +135,7 @@ class App(Registry):
 
     @property
     def is_open(self) -> bool:
-        """Say whether the app is open: in this process, in an event loop that is not over."""
+        """Say whether the app is open in this process, in an event loop that is not over."""
         worker = self._worker
         return worker is not None and self._pid == os.getpid() and not worker.loop.is_closed()
 
@@ -310,7 +310,7 @@ class App(Registry):
         source = f"emit/{type}"
         event = EventRow(
             source=source,
-            id=checked_id(id) if id is not None else worker.ids.hex(12),
+            id=checked_id(id) if id is not None else worker.ids.event_id(),
             type=type,
             payload=text,
             received_at=now,

@@ -95,7 +95,9 @@ class Process:
             assert found or self.is_alive(), f"ended with {self.popen.returncode}:\n{self.text()}"
             return found
 
-        return eventually(look, within_s, what=f"{pattern!r} in\n{self.text()}").group(0)
+        found = eventually(look, within_s, what=f"{pattern!r} in\n{self.text()}")
+        assert found is not None
+        return found.group(0)
 
 
 @dataclass
@@ -130,7 +132,13 @@ class Site:
     def environment(self, failpoint: str, more: Mapping[str, str]) -> dict[str, str]:
         inherited = {name: text for name, text in os.environ.items() if not name.startswith("ONCEWARD_")}
         paths = (str(self.home), str(APPS), str(ROOT / "src"))
-        env = {**inherited, **self.env, "PYTHONPATH": os.pathsep.join(paths), "ONCEWARD_STORE": self.store, **more}
+        env = {
+            **inherited,
+            **self.env,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "ONCEWARD_STORE": self.store,
+            **more,
+        }
         return env | ({"ONCEWARD_FAILPOINT": failpoint} if failpoint else {})
 
     def spawn(self, *argv: str, failpoint: str = "", **env: str) -> Process:
@@ -234,7 +242,9 @@ class Site:
     def wait_note(self, what: str, within_s: float = WITHIN_S, times: int = 1) -> None:
         """Wait until a line is in the ledger."""
         eventually(
-            lambda: self.counts()[what] >= times, within_s, what=f"{what!r} noted; {self.notes()}\n{self.logs()}"
+            lambda: self.counts()[what] >= times,
+            within_s,
+            what=f"{what!r} noted; {self.notes()}\n{self.logs()}",
         )
 
     def wait_ended(self, app: App, run_id: str, within_s: float = WITHIN_S) -> str:
@@ -262,7 +272,7 @@ class Site:
 
     def check(self, app: App) -> None:
         """Fail when an invariant is broken."""
-        assert [] == [str(violation) for violation in check_invariants(app.worker.store)], self.logs()
+        assert [str(violation) for violation in check_invariants(app.worker.store)] == [], self.logs()
 
     def logs(self) -> str:
         return "\n".join(f"--- {process.log.name}\n{process.text()[-6000:]}" for process in self.processes)

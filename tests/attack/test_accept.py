@@ -11,9 +11,16 @@ from tests.attack.site import Site
 
 @pytest.mark.parametrize(
     "failpoint",
-    ["accept.before_insert:kill", "accept.before_commit:kill", "accept.after_commit:kill", "accept.before_reply:kill"],
+    [
+        "accept.before_insert:kill",
+        "accept.before_commit:kill",
+        "accept.after_commit:kill",
+        "accept.before_reply:kill",
+    ],
 )
-def test_a_kill_around_accept_and_redelivery_to_three_processes_give_one_run(site: Site, failpoint: str) -> None:
+def test_a_kill_around_accept_and_redelivery_to_three_processes_give_one_run(
+    site: Site, failpoint: str
+) -> None:
     first = site.serve(failpoint=failpoint)
     assert site.deliver(first.port, "evt_1", "A") == (0, None)
     assert first.wait() == -signal.SIGKILL

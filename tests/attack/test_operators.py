@@ -175,7 +175,9 @@ shop.app.sync.close()
 """
 
 
-@pytest.mark.parametrize("fault", ["before_commit:kill", "after_commit:kill", "after_commit:raise", "after_commit:drop-reply"])
+@pytest.mark.parametrize(
+    "fault", ["before_commit:kill", "after_commit:kill", "after_commit:raise", "after_commit:drop-reply"]
+)
 @pytest.mark.parametrize("verb", ["cancel", "retry", "restart", "replay"])
 def test_a_fault_at_an_operators_commit(site: Site, verb: str, fault: str) -> None:
     (site.home / "steer.py").write_text(STEER)

@@ -86,6 +86,17 @@ async def three(ctx: Context, a: int, b: str, c: bytes) -> bool:
 assert_type(app.workflows["add"], Workflow[..., Any])
 
 
+class Shop:
+    @app.step
+    async def greet(self, guest: str) -> int:
+        return len(guest)
+
+
+async def methods(ctx: Context, shop: Shop) -> None:
+    assert_type(await shop.greet("Ada"), int)
+    assert_type(await ctx.step.run("greet", shop.greet, "Ada"), int)
+
+
 async def outside_a_run(order: Order) -> None:
     assert_type(await charge_card(order), Charge)
     assert_type(await charge_card(order, idempotency_key=IdempotencyKey("x")), Charge)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
@@ -71,15 +74,43 @@ def _refuse_hidden(name: str, function: Callable[..., Any], kwargs: dict[str, An
     meant = [word for word in RESERVED if word in kwargs]
     if not meant:
         return
+    for word, position in _needed(function):
+        if word in meant and position >= given:
+            raise errors.StepMisuse(
+                f"The function of step {name!r} takes {word!r}, which step.run keeps for itself.",
+                means="The function would not get it.",
+                todo=f"Pass it by position, or wrap the function: functools.partial(function, {word}=…).",
+            )
+
+
+_Needed = tuple[tuple[str, int], ...]
+_of_functions: weakref.WeakKeyDictionary[Any, _Needed] = weakref.WeakKeyDictionary()
+_of_methods: weakref.WeakKeyDictionary[Any, _Needed] = weakref.WeakKeyDictionary()
+
+
+def _needed(function: Callable[..., Any]) -> _Needed:
+    """Give the reserved words that are parameters without a default, with their positions.
+
+    Remembered, since reading a signature takes longer than a step of a run that is recalled; by the
+    function beneath a bound method, which is a new object at each access.
+    """
+    if inspect.ismethod(function):
+        memory, anchor = _of_methods, function.__func__
+    else:
+        memory, anchor = _of_functions, function
+    try:
+        return memory[anchor]
+    except (KeyError, TypeError):
+        pass
     try:
         parameters = list(signature_of(function).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature
-        return
-    for position, parameter in enumerate(parameters):
-        is_missing = parameter.default is parameter.empty and position >= given
-        if parameter.name in meant and is_missing:
-            raise errors.StepMisuse(
-                f"The function of step {name!r} takes {parameter.name!r}, which step.run keeps for itself.",
-                means="The function would not get it.",
-                todo=f"Pass it by position, or wrap the function: functools.partial(function, {parameter.name}=…).",
-            )
+        return ()
+    found = tuple(
+        (parameter.name, position)
+        for position, parameter in enumerate(parameters)
+        if parameter.name in RESERVED and parameter.default is parameter.empty
+    )
+    with contextlib.suppress(TypeError):  # a callable that cannot be referred to weakly
+        memory[anchor] = found
+    return found

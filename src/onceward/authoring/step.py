@@ -6,7 +6,8 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from onceward.authoring.current import Frame, frame_var, session_var, wait_in_thread
 from onceward.authoring.keys import KeyPlace, key_place
@@ -14,7 +15,9 @@ from onceward.authoring.options import StepOptions
 from onceward.core import errors
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True)
+S_co = TypeVar("S_co", covariant=True)
 
 
 class Step(Generic[P, R_co]):
@@ -46,6 +49,16 @@ class Step(Generic[P, R_co]):
             item: what tells the element apart; its text counts.
         """
         return Step(self.function, self.name, self.options, str(item))
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Step[P, R_co]: ...
+    @overload
+    def __get__(self: Step[Concatenate[Any, Q], S_co], instance: object, owner: type) -> Step[Q, S_co]: ...
+    def __get__(self, instance: object, owner: type) -> Any:
+        """Give the same step for a method of one object, as for a function in a class."""
+        if instance is None:
+            return self
+        return Step(MethodType(self.function, instance), self.name, self.options, self.item_text)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run as a saved step inside a run, as the plain function outside and inside other steps."""

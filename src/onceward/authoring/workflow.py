@@ -215,6 +215,11 @@ class Workflow(Generic[P, R]):
     def _codecs(self) -> dict[str, codec.Codec]:
         return {}
 
+    @functools.cached_property
+    def _is_plain(self) -> bool:
+        """Say whether every argument follows the plain rules, so that all are read at once."""
+        return all(self._codec_of(one.name).is_plain for one in self._parameters)
+
     def _pack_one(self, name: str, value: Any, limit_bytes: int) -> str:
         return self._codec_of(name).encode(
             value, what=f"Argument {name!r} of {self.name!r}", limit_bytes=limit_bytes, role="argument"
@@ -228,7 +233,11 @@ class Workflow(Generic[P, R]):
             return (), {}
         if not ids.is_start(event.source, event.id):
             return (self._of_payload(event),), {}
-        packed = _decode_arguments(event.payload_text or '{"args":[]}')
+        text = event.payload_text or '{"args":[]}'
+        if self._is_plain:
+            packed_plain = json_plain.decode_plain(text)
+            return tuple(packed_plain["args"]), packed_plain.get("kwargs", {})
+        packed = _decode_arguments(text)
         args = tuple(
             self._decode(self._positional(number), bytes(raw).decode())
             for number, raw in enumerate(packed.args)

@@ -71,6 +71,11 @@ class Codec:
         self._encode = encode
         self._decode = decode
 
+    @property
+    def is_plain(self) -> bool:
+        """Say whether its values follow the rules of `encode_plain`."""
+        return self._encode is None
+
     def encode(self, value: Any, *, what: str, limit_bytes: int, role: Role = "result") -> str:
         """Give the JSON text of a value; refuses what `round_trip` refuses."""
         if self._encode is None:

@@ -17,6 +17,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.event import Event
@@ -85,7 +87,7 @@ class Execution:
         self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
         self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
         self.branches = Branches(self.loop)
-        self.recall = Recall(history, self.branches, self.loop, self._quiet)
+        self.recall = Recall(history, self.branches, self.loop, worker.context, self._quiet)
         self.parking = Parking(self)
         self.cancel = Cancel(
             self,
@@ -107,7 +109,9 @@ class Execution:
         self.root = self.branches.root = self.loop.create_task(self._main())
         if self.run.deadline_at is not None and not self.cancel.is_on:
             left = max(0, self.run.deadline_at - self.worker.now_ms())
-            self._deadline = self.loop.call_later(left / 1000, self.stop, "deadline")
+            self._deadline = self.loop.call_later(
+                left / 1000, self.stop, "deadline", context=self.worker.context
+            )
 
     async def _main(self) -> None:
         """Run the code to its end, whatever that is, and commit what became of it."""
@@ -389,7 +393,11 @@ class Execution:
     def answer(self, record: StepRow, result: codec.Codec) -> Any:
         """Give a saved outcome: the value, or the failure raised."""
         if record.state is StepState.FAILED:
-            raise failure_of(record)
+            try:
+                failure = failure_of(record)
+            except msgspec.DecodeError as error:
+                self.mismatch(record.key, f"its saved failure cannot be read: {error}")
+            raise failure
         if record.output is None:
             return None
         try:

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from onceward.core import errors, failpoints
+from onceward.runtime.outage import Outage
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -29,6 +30,7 @@ class Heartbeat:
         self._worker = worker
         self._stop = threading.Event()
         self._loop_seen = threading.Event()
+        self._outage = Outage(_log, "the lease could not be renewed", "the lease is renewed again")
         self._thread = threading.Thread(target=self._beat_forever, name="onceward-heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -62,9 +64,11 @@ class Heartbeat:
         except errors.LeaseLost:
             self._on_loop(self._worker.evicted, process_id)
         except errors.OncewardError as error:
-            _log.warning("the lease could not be renewed, trying again: %s", error)
+            self._outage.failed(error)
         except Exception:  # noqa: BLE001 - whatever it is, the next renewal must be tried
             _log.exception("the lease could not be renewed, trying again")
+        else:
+            self._outage.worked()
 
     def _renew(self, process_id: str) -> None:
         worker = self._worker

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from onceward.core import errors
 from onceward.core.model import Millis
 from onceward.core.takeover import CRASH_LIMIT
+from onceward.runtime.outage import Outage
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -36,6 +37,7 @@ class Looking:
         self._is_after_claim = False
         self._next_due: Millis | None = None
         self._took_over_at: Millis = 0
+        self._outage = Outage(_log, "the store is away", "the store is back")
         self._strays: dict[str, int] = {}  # runs that may be strays -> batches begun when they were seen
 
     def hint(self) -> None:
@@ -80,9 +82,11 @@ class Looking:
             except errors.LeaseLost:
                 worker.evicted(process_id)
             except (errors.StoreUnavailable, errors.ReplyLost) as error:
-                _log.warning("the store is away: %s", error.what)
+                self._outage.failed(error)
             except Exception:  # noqa: BLE001 - whatever it is, the next look must come (B086)
                 _log.exception("the look at the store failed; the next one comes in a poll")
+            else:
+                self._outage.worked()
 
     async def _look(self) -> None:
         worker = self._worker
@@ -96,6 +100,9 @@ class Looking:
         is_ended = look.oldest_lease is not None and look.oldest_lease < now
         # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
         is_time = now - self._took_over_at >= worker.settings.lease_ms
+        if is_time:
+            # What newer processes have registered meanwhile: events that come here start it too.
+            worker.routes.learn(await worker.read(worker.store.workflows))
         if look.oldest_lease == KNOWN_DEAD or ((is_ended or is_time) and worker.may_judge()):
             await worker.read(self.take_over)
         if look.woken:
@@ -159,8 +166,12 @@ class Looking:
         except Exception:  # noqa: BLE001 - whatever it is, the next look takes over
             _log.exception("a takeover failed")
             return
-        for process_id in taken.processes:
-            _log.warning("took over %d runs of process %s, whose lease ended", taken.released, process_id)
+        if taken.processes:
+            count, names = taken.released, ", ".join(taken.processes)
+            # A process that had no run leaves nothing to be told of at night.
+            level = logging.WARNING if count else logging.INFO
+            runs = "1 run" if count == 1 else f"{count} runs"
+            _log.log(level, "took over %s of a process that died or lost its lease: %s", runs, names)
         for run_id in taken.held:
             _log.error("run %s is held: it was lost with its process too often without progress", run_id)
         if taken.released:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import os
 import socket
@@ -17,14 +18,15 @@ from typing import Any
 
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints, json_plain
-from onceward.core.ids import IdSource, content_hash
+from onceward.core.ids import RUN_ID_PREFIX, IdSource, content_hash
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
 from onceward.core.settings import Settings
-from onceward.core.states import TERMINAL, RunState
+from onceward.core.states import TERMINAL
 from onceward.core.takeover import SUSPECT_FROM
 from onceward.core.texts import checked_name, checked_subject
 from onceward.runtime.children import Children
+from onceward.runtime.claimed import claimed_row, held_move, is_fresh
 from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
@@ -90,6 +92,7 @@ class Worker:
         self.now_ms = now_ms
         self.ids = ids
         self.loop = asyncio.get_running_loop()
+        self.context = contextvars.Context()  # of the engine's own timers; see `own_timers`
         self.process_id = ""
         self.lease_until: Millis = 0
         self._renewed_at: Millis = 0
@@ -98,7 +101,7 @@ class Worker:
         self.is_closing = False
         self.executions: dict[str, Execution] = {}
         self.arriving: set[str] = set()  # runs that are ours and whose records are being read
-        self.routes = Routes(store, workflows, now_ms)
+        self.routes = Routes(workflows)
         self.step_threads = Threads(settings.threads, "onceward-step")
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
         self.committer = Committer(
@@ -138,7 +141,7 @@ class Worker:
         """Register, take over what the dead left, and begin to claim."""
         await self._join()
         await self.read(self._looking.take_over)
-        await self.read(self.routes.refresh)
+        self.routes.learn(await self.read(self.store.workflows))
         if self._heartbeat is not None:
             self._heartbeat.start()
         self._tasks = [self.loop.create_task(self._looking.forever())]
@@ -279,7 +282,7 @@ class Worker:
             if accepted.runs.get(run.workflow) != run.run_id:
                 continue
             if run.is_claimed:
-                self._begin(_claimed_row(run, accept.event), accept.event, [], holder)
+                self._begin(claimed_row(run, accept.event), accept.event, [], holder)
             else:
                 self.claim_due()
         return accepted
@@ -303,7 +306,8 @@ class Worker:
         )
         event = EventRow(
             source=f"start/{workflow.name}",
-            id=event_id if event_id is not None else self.ids.event_id(),
+            # One draw for both: in order of time, so that the index of events touches few pages.
+            id=event_id if event_id is not None else run.run_id.removeprefix(RUN_ID_PREFIX),
             type=workflow.name,
             payload=payload,
             received_at=now,
@@ -409,7 +413,7 @@ class Worker:
             self.loop.call_soon(self.committer.claim)
         rest = []
         for row in claimed:
-            if _is_fresh(row.run):
+            if is_fresh(row.run):
                 self._begin(row.run, row.event, [], self.process_id)
             else:
                 rest.append(row)
@@ -446,18 +450,7 @@ class Worker:
         """Hold a run whose records cannot be read: damaged rows must not stop the others (F27)."""
         now = self.now_ms()
         pending = PendingAdvance(run.run_id, run.generation, run.fence, self.loop)
-        pending.move = RunMove(
-            state=RunState.HELD,
-            generation=run.generation,
-            attempt=run.attempt,
-            failures=run.failures,
-            crashes=run.crashes,
-            deadline_at=run.deadline_at,
-            started_at=run.started_at,
-            reason="damaged: its saved steps cannot be read",
-            problem_at=now,
-            now=now,
-        )
+        pending.move = held_move(run, now, "damaged: its saved steps cannot be read")
         self.committer.add(pending)
         _log.error("run %s of %s is held: its saved steps cannot be read", run.run_id, run.workflow)
 
@@ -633,29 +626,3 @@ async def _no_steering(run_id: str, verb: str) -> None:
 
 async def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
     return await asyncio.to_thread(function, *args)
-
-
-def _claimed_row(run: NewRun, event: EventRow) -> RunRow:
-    """Give the row of a run that was written as ours, without reading it back."""
-    return RunRow(
-        run_id=run.run_id,
-        workflow=run.workflow,
-        source=event.source,
-        event_id=event.id,
-        created_at=run.created_at,
-        state=RunState.RUNNING,
-        fence=1,
-        started_at=run.created_at,
-        deadline_at=run.deadline_at,
-        replay_id=run.replay_id,
-        parent_run_id=run.parent_run_id,
-        parent_generation=run.parent_generation,
-        is_called=run.is_called,
-        depth=run.depth,
-        input=run.input,
-    )
-
-
-def _is_fresh(run: RunRow) -> bool:
-    """Say whether a claimed run was never claimed before, so that it has no history."""
-    return run.fence == 1 and run.attempt == 1 and run.generation == 1 and run.replay_of is None

@@ -36,6 +36,7 @@ class History:
 
     def __init__(self) -> None:
         self._before: _Look | None = None
+        self._rows: Tables = {}
         self.looks = 0
 
     def observe(self, store: Store) -> list[Violation]:
@@ -44,10 +45,14 @@ class History:
 
     def observe_rows(self, tables: Tables) -> list[Violation]:
         """Give the same for rows; the tables are those of ``TABLES``."""
-        now: _Look = {
-            table: {tuple([row[column] for column in _KEYS[table]]): row for row in tables[table]}
-            for table in TABLES
-        }
+        now: _Look = {}
+        for table in TABLES:
+            rows = tables[table]
+            if self._before is not None and rows is self._rows[table]:
+                now[table] = self._before[table]  # not even read again
+            else:
+                now[table] = {tuple([row[column] for column in _KEYS[table]]): row for row in rows}
+            self._rows[table] = rows
         before, self._before = self._before, now
         self.looks += 1
         if before is None:
@@ -69,6 +74,8 @@ class _Change:
     def changed(self, table: str) -> Iterator[tuple[Key, Row, Row | None]]:
         """Give the rows that are not what they were, with what they are now."""
         now = self.now[table]
+        if now is self.before[table]:
+            return
         for key, row in self.before[table].items():
             after = now.get(key)
             if after is not row and after != row:

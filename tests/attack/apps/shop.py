@@ -1,7 +1,7 @@
 """A shop: what a delivery starts, and the usual shapes of workflows."""
 
 import asyncio
-import time
+import threading
 from datetime import timedelta
 
 from ledger import note
@@ -22,7 +22,7 @@ async def act(name: str, order: str, seconds: float = 0.0) -> str:
 
 def act_plain(name: str, order: str, seconds: float = 0.0) -> str:
     note("start", name, order)
-    time.sleep(seconds)
+    threading.Event().wait(seconds)
     note("end", name, order)
     return f"{name} {order}"
 

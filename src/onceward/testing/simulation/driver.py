@@ -145,7 +145,9 @@ class Driver:
 
         async def send(process: Process) -> None:
             emitted = await process.app.emit("news", payload, id=f"news-{number}")
-            runs = {"listener": handle.run_id for handle in emitted.runs}
+            runs = {}
+            for handle in emitted.runs:
+                runs["listener"] = handle.run_id
             world.oracle.replied(emitted.source, emitted.id, runs)
 
         self._sent.append(send)
@@ -280,7 +282,7 @@ class Driver:
         if process is not None and process.is_up and not process.is_stopping:
             self.world.faulted("stop", process)
             process.is_up = False
-            process.spawn(process.stop(self._dice.choice((0.0, 0.3, 2.0))))
+            process.spawn(process.stop(self._dice.choice((0.0, 0.0, 0.3, 2.0))))
 
 
 _VERBS: dict[RunState, tuple[str, ...]] = {

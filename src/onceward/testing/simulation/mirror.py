@@ -8,14 +8,16 @@ it was not about would show there.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from onceward.testing import invariants
 from onceward.testing.history import TABLES as HISTORY_TABLES
 from onceward.testing.history import History
 from onceward.testing.invariants import Row, Tables, Violation
 
-_OF_RUN = ("step", "attempt", "audit")
+ALL_OF_RUN = ("step", "attempt", "audit")
+"""Tables with several rows of one run."""
+
 _RUN_AND_PLACE = (
     "select r.*, '|', q.* from onceward_run r "
     "left join onceward_queue q on q.namespace = r.namespace and q.run_id = r.run_id "
@@ -58,32 +60,39 @@ class Mirror:
         self.committers: dict[str, Row] = {}
         self._names = {
             table: _columns(connection, table)
-            for table in ("run", "queue", "event", "delivery", "process", "committer", *_OF_RUN)
+            for table in ("run", "queue", "event", "delivery", "process", "committer", *ALL_OF_RUN)
         }
         self._statements = {
             table: f"select * from onceward_{table} where namespace = 'default' and run_id = ?"  # noqa: S608
-            for table in _OF_RUN
+            for table in ALL_OF_RUN
         }
 
     # --- reading again ---------------------------------------------------------------------------
 
-    def refresh_run(self, run_id: str) -> RunRows | None:
-        """Read one run's rows again; None when it does not exist."""
+    def refresh_run(self, run_id: str, tables: Collection[str] = ALL_OF_RUN) -> RunRows | None:
+        """Read one run's rows again; None when it does not exist.
+
+        Args:
+            run_id: which.
+            tables: of the tables with rows of runs, those that the commit can have touched.
+        """
         found = self._connection.execute(_RUN_AND_PLACE, (run_id,)).fetchone()
         if found is None:
             return None
         rows = self.runs.get(run_id)
         if rows is None:
-            rows = self.runs[run_id] = RunRows()
+            rows, tables = RunRows(), ALL_OF_RUN
+            self.runs[run_id] = rows
         width = len(self._names["run"])
         rows.run = dict(zip(self._names["run"], found[:width], strict=True))
         place = found[width + 1 :]
         rows.place = None if place[0] is None else dict(zip(self._names["queue"], place, strict=True))
-        for table in _OF_RUN:
+        for table in tables:
             names = self._names[table]
             cursor = self._connection.execute(self._statements[table], (run_id,))
             setattr(rows, table, [dict(zip(names, row, strict=True)) for row in cursor])
-        rows.steps_by_key = {(row["generation"], key_text(row)): row for row in rows.step}
+        if "step" in tables:
+            rows.steps_by_key = {(row["generation"], key_text(row)): row for row in rows.step}
         return rows
 
     def refresh_event(self, source: str, event_id: str) -> Row | None:
@@ -171,9 +180,11 @@ class Mirror:
                 ours = [row for rows in self.runs.values() for row in getattr(rows, table)]
             mine = {tuple(row[column] for column in columns): row for row in ours}
             theirs = {tuple(row[column] for column in columns): row for row in tables[table]}
-            for key in sorted(mine.keys() | theirs.keys()):
-                if mine.get(key) != theirs.get(key):
-                    wrong.append(f"{table} {key} became {theirs.get(key)} in a commit that was not about it")
+            wrong += [
+                f"{table} {key} became {theirs.get(key)} in a commit that was not about it"
+                for key in sorted(mine.keys() | theirs.keys())
+                if mine.get(key) != theirs.get(key)
+            ]
         return wrong
 
 

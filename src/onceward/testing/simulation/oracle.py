@@ -16,7 +16,7 @@ from onceward.core.steer import Reply
 from onceward.core.takeover import CRASH_LIMIT, SUSPECT_FROM
 from onceward.testing.invariants import TABLES as ALL_TABLES
 from onceward.testing.invariants import Row, check_rows
-from onceward.testing.simulation.mirror import Mirror, RunRows
+from onceward.testing.simulation.mirror import ALL_OF_RUN, Mirror, RunRows
 
 if TYPE_CHECKING:
     from onceward.testing.simulation.process import Process
@@ -41,6 +41,16 @@ def _reachable() -> dict[str, frozenset[str]]:
 
 REACHABLE = _reachable()
 TERMINAL_NAMES = frozenset(state.value for state in TERMINAL)
+
+
+class _Touched(dict[str, set[str]]):
+    """The runs that a commit was about, each with the tables in which it can have changed rows."""
+
+    def add(self, run_id: str, table: str = "") -> None:
+        """Note that a run, its place in the queue, and perhaps rows of a table were touched."""
+        tables = self.setdefault(run_id, set())
+        if table:
+            tables.add(table)
 
 
 class Oracle:
@@ -94,7 +104,7 @@ class Oracle:
             self.mirror.refresh_processes()
 
     def _applied(self, process: Process, process_id: str, batch: Batch, result: BatchResult) -> None:
-        mirror, touched = self.mirror, dict[str, None]()
+        mirror, touched = self.mirror, _Touched()
         if process_id not in mirror.committers:
             self.complain("I5", process_id, "it was evicted and its batch was accepted")
         seen: set[str] = set()
@@ -104,15 +114,20 @@ class Oracle:
             seen.add(advance.run_id)
             self._judge_fence(process_id, advance, is_held)
             if is_held:
-                touched[advance.run_id] = None
-                if advance.move is not None and advance.move.wakes_run_id is not None:
-                    touched[advance.move.wakes_run_id] = None
+                move = advance.move
+                touched.add(advance.run_id, "step" if advance.steps else "")
+                if move is not None:
+                    touched.add(advance.run_id, "attempt" if move.log is not None else "")
+                    if move.wakes_run_id is not None:
+                        touched.add(move.wakes_run_id)
                 self._note_progress(advance)
                 for accept in advance.accepts:
-                    touched.update(dict.fromkeys(self._stored(accept).values()))
+                    for run_id in self._stored(accept).values():
+                        touched.add(run_id)
         for accept, accepted in zip(batch.accepts, result.accepted, strict=True):
             stored = self._stored(accept)
-            touched.update(dict.fromkeys(stored.values()))
+            for run_id in stored.values():
+                touched.add(run_id)
             if not accepted.is_refused and accepted.runs != stored:
                 self.complain("I2", _name(accept), f"was answered {accepted.runs}, stored is {stored}")
         for claimed in result.claimed:
@@ -120,7 +135,7 @@ class Oracle:
             rows = mirror.runs.get(run_id)
             if rows is not None and _owner(rows) is not None and run_id not in touched:
                 self.complain("I5", run_id, f"{process_id} claimed it from {_owner(rows)}")
-            touched[run_id] = None
+            touched.add(run_id)
             self._fence_moves[run_id, claimed.run.fence] = ("claim", self.world.loop.time())
         self._refresh(touched, "apply")
 
@@ -198,17 +213,17 @@ class Oracle:
     def _refresh(self, run_ids: Iterable[str], by: str) -> None:
         """Read runs again and judge how they changed."""
         mirror = self.mirror
-        run_ids = list(run_ids)
-        for run_id in run_ids:
+        touched = run_ids if isinstance(run_ids, _Touched) else dict.fromkeys(run_ids, ALL_OF_RUN)
+        for run_id, tables in touched.items():
             known = mirror.runs.get(run_id)
             before = None if known is None else known.run
             owner = None if known is None else _owner(known)
-            rows = mirror.refresh_run(run_id)
+            rows = mirror.refresh_run(run_id, tables)
             if rows is None:
                 self.complain("I6", run_id, f"it is gone after {by}")
             elif before is not None:
                 self._judge_change(before, owner, rows, by)
-        for violation in mirror.check_runs(run_ids):
+        for violation in mirror.check_runs(touched):
             self.world.violated(str(violation))
 
     def _judge_change(self, before: Row, owner: str | None, rows: RunRows, by: str) -> None:
@@ -253,9 +268,9 @@ class Oracle:
         if (run["generation"], run["attempt"]) < (reply.generation, reply.attempt):
             self.complain("I17", reply.run_id, f"was answered {reply}, it is in attempt {run['attempt']}")
         is_cancel = reply.effect in (Effect.BEGIN_CANCEL, Effect.CANCEL_NOW)
-        if is_cancel and run["generation"] == reply.generation:
-            if run["state"] not in ("cancelling", "cancelled", "held"):
-                self.complain("I17", reply.run_id, f"was answered {reply.text!r} and is {run['state']}")
+        is_same = run["generation"] == reply.generation
+        if is_cancel and is_same and run["state"] not in ("cancelling", "cancelled", "held"):
+            self.complain("I17", reply.run_id, f"was answered {reply.text!r} and is {run['state']}")
 
     # --- the end -----------------------------------------------------------------------------------------
 

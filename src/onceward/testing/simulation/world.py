@@ -18,25 +18,26 @@ from onceward.core.ports import BatchResult
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.runtime.failpoints import FailpointRaised
 from onceward.stores.sqlite import SqliteStore
-from onceward.testing.planted import Bug
 from onceward.testing.loop import Deadlock, SimLoop, Spinning, owner_var
+from onceward.testing.planted import Bug
 from onceward.testing.simulation import faults
 from onceward.testing.simulation.driver import Driver
 from onceward.testing.simulation.ledger import Ledger
 from onceward.testing.simulation.mirror import Mirror
-from onceward.testing.simulation.oracle import TERMINAL_NAMES, Oracle
+from onceward.testing.simulation.oracle import Oracle
 from onceward.testing.simulation.process import Killed, Process
 
 OPERATIONS_MIN = 200
 """Operations of one seed at least: what the driver does, and what processes commit."""
 
-TROUBLE_SECONDS = 4.0
-"""Virtual time of trouble at least."""
+TROUBLE_SECONDS = 2.5
+TROUBLE_OPERATIONS = 140
+"""Virtual time and operations of one time of trouble at least; coming to rest takes more of both."""
 
 REST_SECONDS_MAX = 90.0
 """Virtual time in which everything must come to rest once trouble is over."""
 
-WHOLE_EVERY = 100
+WHOLE_EVERY = 150
 """Operations between two looks at all rows."""
 
 VIOLATIONS_MAX = 10
@@ -75,12 +76,12 @@ class World:
         self.seed = seed
         self.bug = bug
         self.dice = random.Random(f"world {seed}")  # noqa: S311 - repeatable is what it must be
-        self.loop = SimLoop(seed)
+        self.loop = SimLoop(seed)  # type: ignore[abstract]  # no sockets, signals or processes in there
         self.connection = fresh_database()
         self.temper = faults.temper_of(self.dice)
         self.settings: dict[str, Any] = {
             "lease": 2.0,
-            "poll": self.dice.choice((0.4, 0.7)),
+            "poll": self.dice.choice((0.4, 0.8)),
             "linger": self.dice.choice((0.0, 0.05, 0.2)),
             "concurrency": self.dice.choice((3, 6, 12)),
         }
@@ -344,12 +345,17 @@ class World:
     async def _main(self) -> None:
         for slot in range(self.slots):
             self.start_process(slot)
-        while self.loop.time() < TROUBLE_SECONDS or self.operations < OPERATIONS_MIN:
-            await asyncio.sleep(self.dice.expovariate(1 / 0.06))
-            self.driver.act()
-            if self.violations:
+        while not self.violations:
+            until = self.loop.time() + TROUBLE_SECONDS
+            # The first time most of what a seed has to have, then what is missing.
+            operations = max(TROUBLE_OPERATIONS, min(OPERATIONS_MIN, self.operations + 30))
+            while self.loop.time() < until or self.operations < operations:
+                await asyncio.sleep(self.dice.expovariate(1 / 0.06))
+                self.driver.act()
+            await self._come_to_rest()
+            if self.operations >= OPERATIONS_MIN:
                 return
-        await self._come_to_rest()
+            self.is_trouble = True  # once more
 
     async def _come_to_rest(self) -> None:
         """Stop every fault; then everything must end, and soon."""
@@ -378,7 +384,7 @@ class World:
         return all(self.oracle.rests(run_id) for run_id in self.mirror.runs)
 
     def _any_database(self) -> SqliteStore:
-        return SqliteStore_of(self)
+        return _store_of(self)
 
     def emits_by_maker(self) -> dict[tuple[str, int, str, int], int]:
         """Count the events that bodies emitted and the runs that they started, by who says he made them."""
@@ -396,7 +402,7 @@ class World:
         return made
 
 
-def SqliteStore_of(world: World) -> SqliteStore:
+def _store_of(world: World) -> SqliteStore:
     store = SqliteStore(":memory:", namespace="default", now_ms=lambda: 0, connection=world.connection)
     store.open(migrate=False)
     return store

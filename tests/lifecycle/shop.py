@@ -58,6 +58,10 @@ class Shop:
         self.app.workflow(name="paid", on=self.stripe["charge.succeeded"])(self.paid)
         self.app.workflow(name="patient", retry=Retry(max_tries=3))(self.patient)
         for workflow in (
+            self.branches,
+            self.deadly,
+            self.calling,
+            self.twice_called,
             self.undoing,
             self.slow,
             self.slow_plain,
@@ -67,10 +71,11 @@ class Shop:
             self.napper,
         ):
             self.app.workflow(workflow)
+        self._known = dict(self.app.workflows)
 
     def __getitem__(self, name: str) -> Any:
-        """Give a workflow by name."""
-        return self.app.workflows[name]
+        """Give a workflow by name, also one that this process was told not to run."""
+        return self._known[name]
 
     # --- bodies --------------------------------------------------------------------------------
 
@@ -244,6 +249,38 @@ class Shop:
     async def patient(self, ctx: Context, seconds: float) -> float:
         """Like `slow`, with at most three attempts."""
         return await self.slow(ctx, seconds)
+
+    async def branches(self, ctx: Context, n: int) -> None:
+        """Three branches that wait, each with a clean-up of its own."""
+
+        async def branch(i: int) -> None:
+            try:
+                await ctx.step.sleep("wait", "1h", item=i)
+            finally:
+                await ctx.step.run("undo", self.act, n, self.body_s * (3 - i), item=i)
+
+        await asyncio.gather(*(branch(i) for i in range(3)))
+
+    async def deadly(self, ctx: Context) -> None:
+        """A clean-up that kills its process."""
+
+        async def die() -> None:
+            with self.ledger.body():
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            await ctx.step.sleep("wait", "1h")
+        finally:
+            await ctx.step.run("die", die)
+
+    async def calling(self, ctx: Context, workflow: str, seconds: float) -> Any:
+        """Calls another workflow and gives its answer."""
+        return await ctx.step.call("call", self[workflow], seconds)
+
+    async def twice_called(self, ctx: Context, seconds: float) -> list[Any]:
+        """Calls two others at once."""
+        called = (ctx.step.call(f"call {n}", self["slow"], seconds * n) for n in (1, 2))
+        return list(await asyncio.gather(*called))
 
     async def undoing(self, ctx: Context, seconds: float) -> None:
         """Long work with a long clean-up."""

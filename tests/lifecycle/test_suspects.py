@@ -1,13 +1,10 @@
-"""Who killed the process: which runs are tried beside which, and whom a death is laid at the door of."""
+"""Who killed the process: whom a death is laid at the door of."""
 
 from __future__ import annotations
 
-import pytest
-
 from onceward.core.model import RunRow
 from onceward.core.states import RunState
-from onceward.core.takeover import ALONE_FROM, COMPANY_FACTOR, CRASH_LIMIT, SUSPECT_FROM, lost_runs
-from onceward.runtime.suspects import GAP_S, Suspects
+from onceward.core.takeover import COMPANY_FACTOR, CRASH_LIMIT, SUSPECT_FROM, lost_runs
 
 
 def run(name: str, crashes: int, state: RunState = RunState.RUNNING) -> RunRow:
@@ -53,66 +50,3 @@ def test_even_in_company_there_is_an_end() -> None:
 
 def test_a_run_that_is_being_cancelled_is_never_held() -> None:
     assert lose(run("a", 99, RunState.CANCELLING)) == [RunState.CANCELLING]
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def test_suspects_begin_one_after_the_other_with_a_gap(clock: Clock) -> None:
-    suspects = Suspects(clock)
-    assert suspects.ask()
-    assert not suspects.ask()  # one is on its way
-    suspects.answered(run("a", SUSPECT_FROM))
-    suspects.want()
-    assert not suspects.ask()
-
-    clock.now += GAP_S
-
-    assert suspects.ask()
-
-
-def test_a_checkpoint_makes_way_for_the_next_at_once(clock: Clock) -> None:
-    suspects = Suspects(clock)
-    suspects.ask()
-    suspects.answered(run("a", SUSPECT_FROM))
-
-    assert suspects.over("a")
-    assert not suspects.over("a")
-    assert suspects.ask()
-
-
-def test_a_strong_suspect_is_tried_with_no_other(clock: Clock) -> None:
-    suspects, strong = Suspects(clock), run("strong", ALONE_FROM)
-    suspects.ask()
-    suspects.answered(run("weak", SUSPECT_FROM))
-    clock.now += GAP_S
-    suspects.want()
-    suspects.ask()
-    suspects.answered(strong)
-    assert suspects.must_wait(strong)
-
-    suspects.over("weak")
-
-    assert not suspects.must_wait(strong)
-    clock.now += 10 * GAP_S
-    assert not suspects.ask()
-
-
-def test_a_claim_that_brings_none_is_over(clock: Clock) -> None:
-    suspects = Suspects(clock)
-    suspects.ask()
-    suspects.answered(None)
-    assert not suspects.ask()  # until the next look
-
-    suspects.want()
-
-    assert suspects.ask()

@@ -29,7 +29,7 @@ from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
 from onceward.runtime import ending, starts, waits
-from onceward.runtime.branches import Branches
+from onceward.runtime.branches import LAST_WORDS_ROUNDS, Branches
 from onceward.runtime.cancel import Cancel
 from onceward.runtime.committer import PendingAdvance
 from onceward.runtime.functions import facts_of
@@ -45,6 +45,9 @@ _log = logging.getLogger("onceward.run")
 
 CUT_SLACK, CUT_PATIENCE_MS = 2, 2_000
 """How long code may take to cut a step off again: twice the time of the first time, and a bit."""
+
+CLEAN_UP_LOOK_S = 0.05
+"""How often a run that is being cancelled looks whether its other branches have cleaned up."""
 
 
 class Execution:
@@ -121,7 +124,11 @@ class Execution:
             if deadline_at is not None and deadline_at <= self.worker.now_ms():
                 self.stopping = "deadline"
             if self.stopping is None and not ending.is_given_up(self.run):
-                value = await self._call_workflow()
+                try:
+                    value = await self._call_workflow()
+                finally:
+                    if self.cancel.is_on:
+                        await self._cleaned_up()
         except BaseException as caught:  # noqa: BLE001 - every way to end is told apart below
             error = caught
         if self._deadline is not None:
@@ -135,6 +142,23 @@ class Execution:
         finally:
             self._abandon()
             self.worker.unloaded(self)
+
+    async def _cleaned_up(self) -> None:
+        """Wait for branches that clean up after a cancellation.
+
+        The first of them that is through ends a ``gather``, and with it the code; the clean-up of
+        the others must not be cut off by that. A branch that is not in a verb, nor soon in the
+        next, does not count: nobody can tell it.
+        """
+        rounds = 0
+        while self.stopping is None and rounds < LAST_WORDS_ROUNDS:
+            branches = [task for task in self.branches.tasks() if task is not self.root and not task.done()]
+            if self.calls and branches:
+                rounds = 0
+                await asyncio.wait(branches, timeout=CLEAN_UP_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                rounds += 1
+                await asyncio.sleep(0)
 
     async def _finish(self, value: Any, error: BaseException | None) -> None:
         try:

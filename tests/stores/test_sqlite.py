@@ -470,6 +470,8 @@ def test_a_read_only_place_is_unavailable_until_it_is_writable(
 
     assert refused["error"] == "StoreUnavailable", refused
     assert str(path) in refused["text"]
+    assert f"The {what} {target}" in refused["text"]
+    assert "read-only for this user" in refused["text"]
     remote.ask("open")
     remote.ask("join")
     assert len(remote.ask("accept", "evt_1")) == 1

@@ -181,12 +181,20 @@ class Connections:
     def _refuse_read_only(self) -> None:
         # SQLite would open it to be read and leave a log with the same mode behind, which then
         # stands in the way when the file may be written again.
-        if not self.is_memory and os.path.exists(self.path) and not os.access(self.path, os.W_OK):
-            raise errors.StoreUnavailable(
-                f"The file {self.path} is read-only for this user.",
-                means="Nothing can be accepted or saved; nothing was changed.",
-                todo="Give this user write access to the file and its folder.",
-            )
+        if self.is_memory:
+            return
+        folder = os.path.dirname(os.path.abspath(self.path))
+        if os.path.exists(self.path) and not os.access(self.path, os.W_OK):
+            what = f"The file {self.path} is read-only for this user."
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            what = f"The folder {folder} of the store {self.path} is read-only for this user."
+        else:
+            return
+        raise errors.StoreUnavailable(
+            what,
+            means="Nothing can be accepted or saved; nothing was changed.",
+            todo="Give this user write access to the file and its folder.",
+        )
 
     def _keep_private(self) -> None:
         """Take the file from everybody else; SQLite gives its log the same mode when it makes it (F49)."""

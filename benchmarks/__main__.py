@@ -47,8 +47,9 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser().parse_args(arguments)
     try:
         if asked.work == "report":
-            return report.main(asked.rounds)
-        found = measure(WORKS[asked.work], asked)
+            report.write(asked.rounds, lambda words: measure(parser().parse_args(words)))
+            return 0
+        found = measure(asked)
     except OncewardError as error:
         print(error, file=sys.stderr)
         return 1 if type(error).__name__ == "RoundFailed" else 2
@@ -59,8 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def measure(work: Work, asked: argparse.Namespace) -> dict[str, Any]:
+def measure(asked: argparse.Namespace) -> dict[str, Any]:
     """Compare as the command line asks."""
+    work = WORKS[asked.work]
     url = asked.url or os.environ.get("ONCEWARD_STORE", "")
     if not url.startswith("postgres"):
         url = None
@@ -85,7 +87,15 @@ def _peer(work: Work, asked: argparse.Namespace) -> Side | None:
 
 
 def _tell(number: int, side: str, figures: dict[str, Any]) -> None:
-    shown = ("runs_per_s", "accepted_per_s", "p50_ms", "took_s", "recall_s", "all_finished_s", "cpu_ms_per_run")
+    shown = (
+        "runs_per_s",
+        "accepted_per_s",
+        "p50_ms",
+        "took_s",
+        "recall_s",
+        "all_finished_s",
+        "cpu_ms_per_run",
+    )
     told = "  ".join(f"{name} {figures[name]:g}" for name in shown if name in figures)
     print(f"round {number}  {side:<10} {told}", file=sys.stderr, flush=True)
 

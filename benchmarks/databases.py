@@ -54,18 +54,24 @@ class PostgresDatabases:
         database = f"onceward_bench_{name}"
         base, _, _ = self._url.rpartition("/")
         self._execute(f'drop database if exists "{database}" with (force)', f'create database "{database}"')
-        self._execute("checkpoint", may_be_refused=True)  # the last round's pages are not this one's cost
+        self._checkpoint()
         try:
             with _directory() as directory:
                 yield Fresh(f"{base}/{database}", str(directory))
         finally:
             self._execute(f'drop database if exists "{database}" with (force)')
 
-    def _execute(self, *statements: str, may_be_refused: bool = False) -> None:
+    def _checkpoint(self) -> None:
+        """Write the last round's pages now, where the user may: they are not this round's cost."""
         import psycopg
 
-        refused = psycopg.errors.InsufficientPrivilege if may_be_refused else ()
-        with contextlib.suppress(refused), psycopg.connect(self._url, autocommit=True) as connection:
+        with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+            self._execute("checkpoint")
+
+    def _execute(self, *statements: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self._url, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement.encode())
 
@@ -75,7 +81,13 @@ class PostgresDatabases:
 
         found = {}
         with psycopg.connect(self._url) as connection:
-            for name in ("server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers"):
+            for name in (
+                "server_version",
+                "fsync",
+                "synchronous_commit",
+                "full_page_writes",
+                "shared_buffers",
+            ):
                 row = connection.execute(f"show {name}".encode()).fetchone()
                 found[name] = "" if row is None else str(row[0])
         return {"store": f"PostgreSQL {found.pop('server_version').split(' ')[0]}", **found}

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SAMPLE_EVERY_S = 0.3
@@ -101,17 +101,29 @@ def sqlite_bytes(path: str) -> int:
     return int(pages * page_bytes)
 
 
-def postgres_counters(url: str) -> dict[str, int]:
-    """Give what a PostgreSQL server counted for a database so far."""
+def postgres_counts(url: str) -> dict[str, int]:
+    """Give what a PostgreSQL server counted so far: a database's commits, and the log's bytes."""
+    import psycopg
+
+    time.sleep(STATISTICS_SETTLE_S)
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(
+            "select s.xact_commit, w.wal_bytes from pg_stat_database s, pg_stat_wal w"
+            " where s.datname = current_database()"
+        ).fetchone()
+    assert row is not None
+    return {"commits": int(row[0]), "wal_bytes": int(row[1])}
+
+
+def postgres_bytes(url: str) -> int:
+    """Give the size of a database after a vacuum: rows that were deleted are space for the next."""
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
-        row = connection.execute(
-            "select s.xact_commit, pg_database_size(s.datname), w.wal_bytes, w.wal_records"
-            " from pg_stat_database s, pg_stat_wal w where s.datname = current_database()"
-        ).fetchone()
+        connection.execute("vacuum")
+        row = connection.execute("select pg_database_size(current_database())").fetchone()
     assert row is not None
-    return dict(zip(("commits", "bytes", "wal_bytes", "wal_records"), map(int, row), strict=True))
+    return int(row[0])
 
 
 def is_postgres(url: str) -> bool:
@@ -147,7 +159,7 @@ class Window:
     @contextlib.contextmanager
     def measure(self) -> Iterator[Window]:
         """Count what happens inside."""
-        before = self._counters()
+        size, counts = self._bytes(), self._counts()
         machine = machine_cpu_s()
         side, server = self._cpu()
         began = time.perf_counter()
@@ -158,14 +170,15 @@ class Window:
             side_after, server_after = self._cpu()
             self.cpu_side_s, self.cpu_server_s = side_after - side, server_after - server
             self.cpu_others_s = machine_cpu_s() - machine - self.cpu_side_s - self.cpu_server_s
-        after = self._counters()
-        self.counters = {name: after[name] - before[name] for name in after}
+        counted = self._counts()
+        self.counters = {name: counted[name] - counts[name] for name in counted}
+        self.counters["bytes"] = self._bytes() - size
 
-    def _counters(self) -> dict[str, int]:
-        if not is_postgres(self.url):
-            return {"bytes": sqlite_bytes(sqlite_path(self.url))}
-        time.sleep(STATISTICS_SETTLE_S)
-        return postgres_counters(self.url)
+    def _counts(self) -> dict[str, int]:
+        return postgres_counts(self.url) if is_postgres(self.url) else {}
+
+    def _bytes(self) -> int:
+        return postgres_bytes(self.url) if is_postgres(self.url) else sqlite_bytes(sqlite_path(self.url))
 
     def _cpu(self) -> tuple[float, float]:
         server = [] if self.server_pid is None else tree(self.server_pid)
@@ -205,7 +218,7 @@ class PeakMemory:
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self.mb = [0.0 for _ in roots]
 
-    def __enter__(self) -> PeakMemory:
+    def __enter__(self) -> Self:
         """Begin to sample."""
         self._thread.start()
         return self

@@ -65,7 +65,9 @@ class Sqlite:
             connection.executemany(
                 "insert into step select ?1, ?2, ?3, ?4 from run where id = ?1 and owner = 'me'", steps
             )
-            connection.executemany("update run set state = 2, output = ?2 where id = ?1 and owner = 'me'", ends)
+            connection.executemany(
+                "update run set state = 2, output = ?2 where id = ?1 and owner = 'me'", ends
+            )
             connection.execute("commit")
 
         return commit

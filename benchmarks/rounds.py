@@ -84,7 +84,9 @@ class Side:
                 processes=self._processes,
             )
             # Settings of the shell must not decide what is measured.
-            environment = {name: value for name, value in os.environ.items() if not name.startswith("ONCEWARD_")}
+            environment = {
+                name: value for name, value in os.environ.items() if not name.startswith("ONCEWARD_")
+            }
             command = [self._python, "-m", self._module, *job.arguments()]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
             roots = [process.pid] if job.server_pid is None else [process.pid, job.server_pid]

@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from onceward.core import errors, failpoints, settings, states, takeover
 
@@ -39,7 +39,8 @@ API: tuple[Part, ...] = (
         "onceward",
         ("Context", "SyncContext", "Event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
     ),
-    Part("ctx.step", "onceward.authoring.context", ("StepVerbs", "SyncStepVerbs")),
+    Part("ctx.step", "onceward.authoring.verbs", ("StepVerbs",)),
+    Part("ctx.step, blocking", "onceward.authoring.sync_verbs", ("SyncStepVerbs",)),
     Part("Runs and events", "onceward", ("RunHandle", "Emitted", "EventView", "RunState")),
     Part("The handle of a run, blocking", "onceward.sync", ("SyncRunHandle",)),
     Part("What a verb answers", "onceward.core.steer", ("Reply",)),
@@ -103,8 +104,13 @@ MEMBERS = {
     "Workflow": (),
     "Retry": (),
     "StepKey": (),
-    "IdempotencyKey": (),
     "Trigger": (),
+    "Stripe": (),
+    "GitHub": (),
+    "Hmac": (),
+    "TcpProxy": (
+        "start", "stop", "dsn", "cut", "refuse", "blackhole", "delay", "heal", "drop_commit_reply", "cut_before_commit",
+    ),
     "PostgresServer": (
         "start", "stop", "restart", "halt", "dsn", "create_database", "drop_database", "address", "pid",
     ),
@@ -129,6 +135,9 @@ SIGNATURES = {
 """Methods whose overloads tell type checkers at length what a reader is told in one line."""
 
 DATA = {
+    "IdempotencyKey": "The key that a step hands to others: a `str`, the same on every try and attempt of one "
+    "generation. Annotate a step's parameter with it and give it the default `AUTO`; Onceward passes the step's "
+    "own key. Outside a run the default arrives as it is.",
     "AUTO": "The default of a step's `IdempotencyKey` parameter: Onceward passes the step's own key.",
     "__version__": "The version of this Onceward, as text.",
 }
@@ -138,8 +147,9 @@ def settings_page() -> str:
     """Give the page of settings."""
     return f"""# Settings
 
-An argument of `App` or an option of the command line wins over the variable, which wins over the
-default. A name that is not here is an error, and so is a pair of values that contradict each other.
+An option of the command line (`--log-level`) wins over an argument of `App`, which wins over the
+variable, which wins over the default. A name that is not here is an error, and so is a pair of values
+that contradict each other.
 
 Lengths of time are written `"10s"`, `"1h30m"` or `"7d"`; as arguments also as a `timedelta` or a
 number of seconds. Sizes are a number of bytes, or `"512KiB"` and `"5MiB"`.
@@ -290,12 +300,15 @@ def directive(module: str, name: str) -> str:
         return f".. py:data:: {module}.{name}\n   :type: {type(value).__name__}\n\n   {DATA[name]}"
     if not inspect.isclass(value):
         return f".. autofunction:: {module}.{name}"
-    members = public_members(value)
-    by_hand = [member for member in members if f"{name}.{member}" in SIGNATURES]
-    listed = ", ".join(member for member in members if member not in by_hand)
-    lines = [f".. autoclass:: {module}.{name}", *([f"   :members: {listed}"] if listed else [])]
-    for member in by_hand:
-        lines += ["", f"   .. py:method:: {member}{SIGNATURES[f'{name}.{member}']}"]
+    lines = [f".. autoclass:: {module}.{name}"]
+    for member in public_members(value):
+        # One by one: autodoc would put what a class has from its base behind its own.
+        kind = "autoproperty" if isinstance(inspect.getattr_static(value, member), property) else "automethod"
+        signature = SIGNATURES.get(f"{name}.{member}")
+        if signature is None:
+            lines += ["", f"   .. {kind}:: {member}"]
+            continue
+        lines += ["", f"   .. py:method:: {member}{signature}"]
         lines += ["      :async:"] if inspect.iscoroutinefunction(getattr(value, member)) else []
         lines += ["", *(f"      {line}".rstrip() for line in restructured(getattr(value, member)))]
     return "\n".join(lines)
@@ -303,9 +316,10 @@ def directive(module: str, name: str) -> str:
 
 def restructured(documented: object) -> list[str]:
     """Give a docstring as reStructuredText, as autodoc would."""
-    from sphinx.ext.napoleon import Config, GoogleDocstring
+    from sphinx.ext.napoleon import Config
+    from sphinx.ext.napoleon.docstring import GoogleDocstring
 
-    return str(GoogleDocstring(inspect.getdoc(documented) or "", Config())).splitlines()
+    return str(GoogleDocstring(inspect.getdoc(documented) or "", cast("Any", Config()))).splitlines()
 
 
 def public_members(owner: type) -> list[str]:

@@ -40,6 +40,7 @@ PAGES = sorted(
 )
 
 FENCE = re.compile(r"^```(?P<language>\w*)(?P<note>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 NOTES = {
     "python": re.compile(r"| \w+\.py| no-run: \S.{9,}"),
     "sh": re.compile(r"| serves| run-by: tests/\S+\.py \S+| no-run: \S.{9,}"),
@@ -97,6 +98,11 @@ def programs(text: str, own: str) -> dict[str, str]:
             code = fence.code.splitlines()
             lines[fence.line : fence.line + len(code)] = code
     return {name: "\n".join(lines) for name, lines in files.items()}
+
+
+def visible(text: str) -> str:
+    """Give a page without its HTML comments, every line where it was."""
+    return COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
 
 
 def runnable(page: Path) -> str:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
+import click
 import pytest
 
+from onceward import App, Context, Event, RunHandle, StepFailed
+from onceward.authoring.current import Session
+from onceward.authoring.verbs import StepVerbs
+from onceward.cli.main import main
 from onceward.core import errors, states
+from onceward.core.model import AttemptRow, DeliveryRow, RunRow, StepRow
+from onceward.core.settings import OTHER_VARIABLES, SETTINGS
+from onceward.sync import SyncApp
 from scripts import generate_docs
-from tests.pages import NOTES, PAGES, ROOT, Fence, Folder, by_name, faults, fences, matches, programs
+from tests.pages import NOTES, PAGES, ROOT, Fence, Folder, by_name, faults, fences, matches, programs, visible
 
 LINK = re.compile(r"\]\((?!https?://|mailto:|#)([^)#\s]+)")
 
@@ -27,6 +41,36 @@ RUN = [page for page in PAGES if any(fence.language in NOTES for fence in fences
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_what_a_page_shows_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     Folder(tmp_path, page).follow()
+
+
+def test_what_a_page_shows_is_strictly_typed(tmp_path: Path) -> None:
+    """In as few checks as there are files of the same name: each takes seconds."""
+    folders: list[Path] = []
+    for page in RUN:
+        files = programs(visible(page.read_text()), f"{page.stem.replace('-', '_')}.py")
+        free = [folder for folder in folders if not any((folder / name).exists() for name in files)]
+        if not free:
+            folders.append(tmp_path / str(len(folders)))
+            folders[-1].mkdir()
+        for name, code in files.items():
+            (free or folders)[-1].joinpath(name).write_text(code)
+    assert 1 < len(folders) < len(RUN)
+
+    complaints = []
+    for folder in folders:
+        allowed = ("--allow-untyped-defs", "--allow-incomplete-defs")  # where a page is about just that
+        checked = subprocess.run(
+            [sys.executable, "-m", "mypy", "--strict", *allowed, f"--cache-dir={tmp_path}", "."],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"MYPYPATH": str(ROOT / "src")},
+        )
+        complaints += [line for line in checked.stdout.splitlines() if re.match(r"\w+\.py:\d+: error", line)]
+        assert checked.stderr == ""
+        assert "source files" in checked.stdout
+
+    assert complaints == []
 
 
 def test_every_fence_says_what_is_done_with_it() -> None:
@@ -157,3 +201,59 @@ def test_the_page_of_states_has_every_cell_and_a_reason_for_each_refusal() -> No
     for cell in states.TABLE.values():
         assert cell.reply in page
         assert cell.hint in page
+
+
+# --- names -----------------------------------------------------------------------------------
+
+
+def prose() -> Iterator[tuple[str, str]]:
+    """Give the pages that speak of the library, each with what it shows and says."""
+    for page in PAGES:
+        if page.name != "CHANGELOG.md" and "adr" not in page.parts:
+            yield name_of(page), visible(page.read_text())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "owner"),
+    [
+        (r"\bapp\.sync\.(\w+)", SyncApp),
+        (r"\bapp\.(?!sync\.|py\b)(\w+)", App),
+        (r"\bctx\.step\.(\w+)", StepVerbs),
+        (r"\bctx\.(?!step\.)(\w+)", Context(cast("Session", None), cast("Event", None))),
+        (r"\b(?:run|handle)\.(\w+)\(", RunHandle),
+        (r"\brow\.(\w+)", RunRow),
+        (r"\bstep\.(?!run|sleep|uuid|now|random|emit|start|call|py|key|after|before)(\w+)", StepRow),
+        (r"\bdelivery\.(\w+)", DeliveryRow),
+        (r"\battempt\.(\w+)", AttemptRow),
+        (r"\bfailure\.(\w+)", StepFailed("", "", "")),
+    ],
+)
+def test_names_that_pages_use_exist(pattern: str, owner: object) -> None:
+    used = {(name, page) for page, text in prose() for name in re.findall(pattern, text)}
+    assert used != set()
+
+    assert {(name, page) for name, page in used if name not in dir(owner)} == set()
+
+
+def test_variables_that_pages_name_are_settings() -> None:
+    known = {setting.env for setting in SETTINGS} | set(OTHER_VARIABLES)
+
+    named = {name for _, text in prose() for name in re.findall(r"\bONCEWARD_[A-Z_]*[A-Z]", text)}
+    assert len(named) > 4
+    assert named - known == set()
+
+
+def test_commands_that_pages_name_are_there_with_their_options() -> None:
+    called = set()
+    for _, text in prose():
+        for line in re.findall(r"(?:^|[`/ ])onceward ((?:serve|worker|migrate|demo)\b[^`\n]*)", text):
+            called.add(re.split(r" [>|]| #|\)", line)[0].strip())
+    assert len(called) > 6
+
+    for line in called:
+        name, *arguments = shlex.split(line)
+        if not arguments:  # spoken of, not written out
+            continue
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        command.make_context(name, [*arguments], resilient_parsing=False)

@@ -381,6 +381,15 @@ def test_every_number_that_is_cited_is_explained() -> None:
     assert {number: path for number, path in cited.items() if number not in explained} == {}
 
 
+@pytest.mark.parametrize(("word", "module"), [("rows", "invariants"), ("change", "history")])
+def test_what_is_said_to_be_watched_is_watched(word: str, module: str) -> None:
+    rows = [line.split("|") for line in (ROOT / "docs" / "contract.md").read_text().splitlines()]
+    said = {row[1].strip() for row in rows if len(row) > 4 and word in row[3]}
+    source = (PACKAGE / "testing" / f"{module}.py").read_text()
+
+    assert said == set(re.findall(r'"(I\d+)"', source))
+
+
 def test_numbers_are_found_as_they_are_cited() -> None:
     assert numbers("(RULINGS 19, 23) and RULINGS 1 to 3 and I8, F27, B088") == {
         *(f"RULINGS {number}" for number in (19, 23, 1, 2, 3)),

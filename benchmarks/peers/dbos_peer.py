@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import os
 import signal
@@ -198,7 +199,7 @@ def tick(number: int) -> int:
 def first_new() -> float:
     at = time.perf_counter()
     if job.phase.startswith("first"):
-        thousands = [round(b - a, 3) for a, b in zip(marks, marks[1:])]
+        thousands = [round(b - a, 3) for a, b in itertools.pairwise(marks)]
         print(json.dumps({"took_s": round(marks[-1] - marks[0], 3), "thousands_s": thousands}), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     return at

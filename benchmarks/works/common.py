@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import platform
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -54,7 +55,7 @@ class CountedApp(App):
 
     def _make_store(self, draws: IdSource) -> Store:
         self.counts = CountedStore(super()._make_store(draws))
-        return cast(Store, self.counts)
+        return cast("Store", self.counts)
 
 
 def make_app(job: Job, **settings: Any) -> CountedApp:
@@ -81,10 +82,9 @@ def describe(app: App, **more: Any) -> dict[str, Any]:
 def loop_name() -> str:
     """Say which event loop our side runs on: uvloop where it is installed."""
     try:
-        import uvloop
-    except ImportError:
+        return f"uvloop {importlib.metadata.version('uvloop')}"
+    except importlib.metadata.PackageNotFoundError:
         return f"asyncio of Python {platform.python_version()}"
-    return f"uvloop {uvloop.__version__}"
 
 
 def run_loop(main: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
@@ -96,7 +96,9 @@ def run_loop(main: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
     return uvloop.run(main)
 
 
-async def at_a_time(clients: int, numbers: Iterable[int], one: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+async def at_a_time(
+    clients: int, numbers: Iterable[int], one: Callable[[int], Coroutine[Any, Any, None]]
+) -> None:
     """Call *one* for every number, by so many clients, each of whom waits for its own to end."""
     todo = iter(numbers)
 

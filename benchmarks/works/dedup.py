@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import ledger
 from benchmarks.job import Job
 from benchmarks.measure import latencies_ms
 from benchmarks.payload import payload
-from benchmarks import ledger
 from benchmarks.works.common import CountedApp, loop_name, make_app, run_loop
 from onceward import Context, Event, RunState
 from onceward.sources import Stripe

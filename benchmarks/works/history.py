@@ -7,6 +7,7 @@ first, to see whether recall grows in line.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -55,8 +56,10 @@ async def _phase(job: Job) -> dict[str, Any]:
     async def first_new() -> None:
         went_on.append(time.perf_counter())
         if is_first:
-            thousands = [round(b - a, 3) for a, b in zip(marks, marks[1:], strict=False)]
-            print(json.dumps({"took_s": round(marks[-1] - marks[0], 3), "thousands_s": thousands}), flush=True)
+            thousands = [round(b - a, 3) for a, b in itertools.pairwise(marks)]
+            print(
+                json.dumps({"took_s": round(marks[-1] - marks[0], 3), "thousands_s": thousands}), flush=True
+            )
             os.kill(os.getpid(), signal.SIGKILL)
 
     @app.workflow
@@ -82,5 +85,3 @@ async def _phase(job: Job) -> dict[str, Any]:
         "others_cpu_share": window.others_share(),
         "settings": describe(app, steps=steps),
     }
-
-

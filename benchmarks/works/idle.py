@@ -30,5 +30,7 @@ async def _run(job: Job) -> dict[str, Any]:
         "transactions_per_s": round(transactions / window.wall_s, 2),
         "cpu_percent": round(cpu_share * 100, 2),
         "others_cpu_share": window.others_share(),
-        "settings": describe(app, seconds=job.runs, poll_ms=app.settings.poll_ms, lease_ms=app.settings.lease_ms),
+        "settings": describe(
+            app, seconds=job.runs, poll_ms=app.settings.poll_ms, lease_ms=app.settings.lease_ms
+        ),
     }

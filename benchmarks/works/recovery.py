@@ -10,9 +10,9 @@ import asyncio
 import time
 from typing import Any
 
-from benchmarks.job import Job
 from benchmarks import ledger
-from benchmarks.killing import FIRST_BODIES_SECONDS_MAX, STEP_S, kill_and_restart, ledger_path
+from benchmarks.job import Job
+from benchmarks.killing import FIRST_BODIES_SECONDS_MAX, STEP_S, STEPS, kill_and_restart, ledger_path
 from benchmarks.works.common import describe, make_app, run_loop
 from onceward import Context, RunState
 

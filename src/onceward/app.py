@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 from onceward.authoring.current import frame_var, session_var
 from onceward.authoring.event import Event
+from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
 from onceward.core import asked, errors, ids, json_plain
 from onceward.core.duration import Duration, to_ms
@@ -45,6 +46,7 @@ R = TypeVar("R")
 A1 = TypeVar("A1")
 A2 = TypeVar("A2")
 A3 = TypeVar("A3")
+A4 = TypeVar("A4")
 
 _log = logging.getLogger("onceward.app")
 
@@ -69,6 +71,7 @@ class App(Registry):
         self._receiver: Receiver | None = None
         self._sync: SyncApp | None = None
         self._pid = 0
+        self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._desk = Desk(self._workflows, lambda: self.worker)
 
     def configure(self, **settings: Any) -> None:
@@ -103,8 +106,18 @@ class App(Registry):
             StoreUnavailable: the database cannot be reached.
             SchemaNewer: the store belongs to a newer Onceward.
         """
-        if self.is_open:
-            return
+        async with self._opening_lock():
+            if not self.is_open:
+                await self._open(runs=runs)
+
+    def _opening_lock(self) -> asyncio.Lock:
+        """Give the lock by which tasks that open the app at once take turns, one for each event loop."""
+        loop = asyncio.get_running_loop()
+        if self._opening is None or self._opening[0] is not loop:
+            self._opening = (loop, asyncio.Lock())
+        return self._opening[1]
+
+    async def _open(self, *, runs: bool) -> None:
         failpoints.arm_from_environment()
         if runs:
             for workflow in self._workflows.values():
@@ -122,7 +135,7 @@ class App(Registry):
 
     @property
     def is_open(self) -> bool:
-        """Say whether the app is open: in this process, in an event loop that is not over."""
+        """Say whether the app is open in this process, in an event loop that is not over."""
         worker = self._worker
         return worker is not None and self._pid == os.getpid() and not worker.loop.is_closed()
 
@@ -220,7 +233,8 @@ class App(Registry):
             raise errors.ConfigError(
                 "The app is not open.",
                 means="There is no connection to the store yet.",
-                todo="Use `async with app:`, `with app.sync:`, or let app.asgi() open it in its lifespan.",
+                todo="Use `async with app:` or `with app.sync:`. Where app.asgi() is mounted in another "
+                "application, its lifespan opens it: FastAPI(lifespan=app.lifespan).",
             )
         if self._pid != os.getpid():
             raise errors.StoreForked(
@@ -234,13 +248,12 @@ class App(Registry):
                 means="Nothing answers there any more.",
                 todo="Open and use the app in one event loop: `async with app:` inside one asyncio.run(…).",
             )
-        with contextlib.suppress(RuntimeError):  # no loop runs here: `def` code, which goes through `sync`
-            if asyncio.get_running_loop() is not self._worker.loop:
-                raise errors.ConfigError(
-                    "The app was opened in another event loop than the one that uses it now.",
-                    means="What one loop waits for, another cannot wake.",
-                    todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
-                )
+        if _running_loop() not in (None, self._worker.loop):
+            raise errors.ConfigError(
+                "The app was opened in another event loop than the one that uses it now.",
+                means="What one loop waits for, another cannot wake.",
+                todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
+            )
         return self._worker
 
     # --- events and starts ---------------------------------------------------------------------
@@ -290,14 +303,14 @@ class App(Registry):
         self._refuse_in_workflow("emit")
         checked_name(type, "event type")
         worker = self.worker
-        text = json_plain.encode_plain(
-            payload, what=f"the payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
+        text = json_plain.encode_payload(
+            payload, what=f"The payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
         )
         now = worker.now_ms()
         source = f"emit/{type}"
         event = EventRow(
             source=source,
-            id=checked_id(id) if id is not None else worker.ids.hex(12),
+            id=checked_id(id) if id is not None else worker.ids.event_id(),
             type=type,
             payload=text,
             received_at=now,
@@ -312,26 +325,28 @@ class App(Registry):
         return Emitted(source, event.id, accepted.is_duplicate, handles)
 
     @overload
+    async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
+    @overload
     async def start(
         self, workflow: Workflow[[Event], R], payload: Any = ..., /, *, id: str | None = ...
     ) -> RunHandle[R]: ...
     @overload
-    async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
+    async def start(self, workflow: Takes0[R], /, *, id: str | None = ...) -> RunHandle[R]: ...
     @overload
-    async def start(self, workflow: Workflow[[], R], /, *, id: str | None = ...) -> RunHandle[R]: ...
+    async def start(self, workflow: Takes1[A1, R], a1: A1, /, *, id: str | None = ...) -> RunHandle[R]: ...
     @overload
     async def start(
-        self, workflow: Workflow[[A1], R], a1: A1, /, *, id: str | None = ...
+        self, workflow: Takes2[A1, A2, R], a1: A1, a2: A2, /, *, id: str | None = ...
     ) -> RunHandle[R]: ...
     @overload
     async def start(
-        self, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, id: str | None = ...
+        self, workflow: Takes3[A1, A2, A3, R], a1: A1, a2: A2, a3: A3, /, *, id: str | None = ...
     ) -> RunHandle[R]: ...
     @overload
     async def start(
-        self, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, id: str | None = ...
+        self, workflow: Takes4[A1, A2, A3, A4, R], a1: A1, a2: A2, a3: A3, a4: A4, /, *, id: str | None = ...
     ) -> RunHandle[R]: ...
-    async def start(self, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
+    async def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
         """Start a run of a workflow; inside a step's body it commits with the step's checkpoint.
 
         Args:
@@ -506,3 +521,11 @@ class App(Registry):
 
     async def _ask(self, read: str, *args: Any) -> Any:
         return await self._desk.ask(read, *args)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """Give this thread's event loop; None in `def` code, which goes through `sync`."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -143,8 +144,8 @@ class Desk:
         now = worker.now_ms()
         replay_input = old.input
         if payload is not None:
-            replay_input = json_plain.encode_plain(
-                payload, what="the payload of a replay", limit_bytes=worker.settings.value_bytes_max
+            replay_input = json_plain.encode_payload(
+                payload, what="The payload of a replay", limit_bytes=worker.settings.value_bytes_max
             )
         deadline_ms = worker.routes.deadline_ms(old.workflow)
         if deadline_ms is None and old.deadline_at is not None:
@@ -159,9 +160,14 @@ class Desk:
             input=replay_input,
         )
         audit = AuditRow(str(worker.ids.uuid7()), now, run.run_id, Verb.REPLAY.value, actor, run_id)
-        accepted = await worker.read(worker.store.replay, Accept(event, [run]), copies, audit)
+        replaying = functools.partial(worker.store.replay, Accept(event, [run]), copies, audit)
+        try:
+            accepted = await worker.read(replaying)
+        except errors.ReplyLost:
+            accepted = await worker.read(replaying)  # the replay's id finds the run, if it was written
         worker.hint()
-        return accepted.runs[old.workflow], accepted.is_duplicate
+        found = accepted.runs[old.workflow]
+        return found, found != run.run_id
 
     async def _kept_before(self, run_id: str, from_step: str) -> list[Any]:
         """Give copies of the records that were saved before *from_step*'s."""

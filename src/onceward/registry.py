@@ -13,7 +13,7 @@ from onceward.authoring.workflow import Policies, Workflow
 from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
 from onceward.core.retry import Retry
-from onceward.core.texts import checked_name
+from onceward.core.texts import name_of
 from onceward.core.triggers import OWN, Trigger
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Registry:
         timeout_ms = None if timeout is None else to_ms(timeout, what="timeout of a step")
 
         def decorate(function: Callable[..., Any]) -> Step[..., Any]:
-            chosen = checked_name(name or function.__name__, "step")
+            chosen = name_of(function, name, "step")
             return Step(function, chosen, StepOptions(retry=retry, timeout_ms=timeout_ms))
 
         return decorate if function is None else decorate(function)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from onceward import App, Context, Event
+from onceward import App, ConfigError, Context, Event, Retry, StepMisuse, SyncContext
 from onceward.authoring.event import Event as SeenEvent
 from onceward.core.model import EventRow
 
@@ -47,3 +49,77 @@ def test_a_function_that_takes_the_event_gets_it() -> None:
     seen = event("run/run_1", "order.paid", "null")
 
     assert watch.unpack(seen) == ((seen,), {})
+
+
+async def takes_nothing() -> None: ...
+
+
+async def takes_the_event_first(event: Event) -> None: ...
+
+
+async def takes_an_argument_first(order: str) -> None: ...
+
+
+async def takes_a_mapping_first(lines: dict[str, int]) -> None: ...
+
+
+async def takes_the_plain_context(ctx: SyncContext) -> None: ...
+
+
+def takes_the_async_context(ctx: Context) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "fault", "right"),
+    [
+        (takes_nothing, "takes no parameters", "async def takes_nothing(ctx: Context"),
+        (takes_the_event_first, "'event', of type Event", "(ctx: Context, …)"),
+        (takes_an_argument_first, "'order', of type str", "(ctx: Context, …)"),
+        (takes_a_mapping_first, "'lines', of type dict", "(ctx: Context, …)"),
+        (takes_the_plain_context, "an async function and takes a SyncContext", "(ctx: Context, …)"),
+        (
+            takes_the_async_context,
+            "a plain function and takes a Context",
+            "`def takes_the_async_context(ctx: SyncContext",
+        ),
+    ],
+)
+def test_a_function_that_would_take_the_context_for_something_else_is_refused(
+    function: Any, fault: str, right: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        app.workflow(function)
+
+    assert fault in str(refused.value)
+    assert right in str(refused.value)
+    assert function.__name__ not in app.workflows
+
+
+@pytest.mark.parametrize("annotation", ["Context", "onceward.Context", Context, Any, object])
+def test_a_function_that_may_take_the_context_is_accepted(annotation: object) -> None:
+    async def fine(ctx: object, order: str) -> str:
+        return order
+
+    fine.__annotations__["ctx"] = annotation
+
+    assert App("sqlite:///:memory:").workflow(fine).name == "fine"
+
+
+@pytest.mark.parametrize("decorate", [app.step, app.workflow])
+@pytest.mark.parametrize(
+    ("retry", "right"), [(5, "max_tries=5"), ("often", "max_tries=3"), (None, "max_tries=3")]
+)
+def test_a_retry_that_is_no_policy_is_refused_before_anything_fails(
+    decorate: Any, retry: object, right: str
+) -> None:
+    with pytest.raises(ConfigError, match=right):
+        decorate(retry=retry)(takes_nothing)
+
+
+def test_a_retry_is_accepted() -> None:
+    assert app.step(retry=Retry(max_tries=5))(takes_nothing).options.retry.max_tries == 5
+
+
+def test_a_workflow_that_is_called_as_a_function_says_what_to_write() -> None:
+    with pytest.raises(StepMisuse, match=r"ctx\.step\.call\(name, keep, …\).*app\.start\(keep, …\)"):
+        keep("a")  # type: ignore[operator]

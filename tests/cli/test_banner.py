@@ -53,6 +53,12 @@ def test_old_sqlite_is_noted_where_several_processes_share_the_file() -> None:
     assert "SQLite before 3.51.3" in found(Facts("serve", OLD, workers=3), "note")[0]
 
 
+def test_one_of_something_is_told_in_the_singular() -> None:
+    app = App("sqlite:///shop.db", concurrency=1, threads=1)
+
+    assert ("at once", "1 run, 1 thread") in lines(app, Facts("serve", OLD))
+
+
 def test_how_postgresql_is_connected_is_said() -> None:
     store = {"store": "host/db", "version": "PostgreSQL 15.8", "durability": "on", "connection": "direct"}
 

@@ -200,6 +200,9 @@ def test_workers_that_can_never_start_are_not_started_again(shop: Path) -> None:
         (["serve", "shop:app", "--port", "70000"], 2, "The setting 'port' cannot be '70000'."),
         (["serve", "shop:app", "--host", "no such host"], 2, "has no address here"),
         (["serve", "shop:app", "--store", "sqlite:////no/such/folder/a.db", "--port", "0"], 3, "store_unavailable"),
+        (["serve", "shop:app", "--store", "sqlite:////no/such/folder/a.db", "--port", "0"], 3, "Make the folder"),
+        (["worker", "shop:app", "--store", "sqlite:///:memory:"], 2, "A worker cannot find any run"),
+        (["serve", "shop:app", "--store", "sqlite:///:memory:", "--port", "0", "--workers", "2"], 2, "in memory"),
         (["worker", "shop:app", "--store", "mysql://a"], 2, "SQLite and PostgreSQL are the stores there are."),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceward.core.errors import NotStorable, StoreDamaged, ValueTooLarge
-from onceward.core.json_plain import decode_plain, encode_plain, round_trip_plain
+from onceward.core.json_plain import Role, decode_plain, encode_plain, round_trip_plain
 from onceward.core.shown import shown
 
 LIMIT = 1_000_000
@@ -204,6 +204,21 @@ def test_a_value_that_is_no_data_is_refused_by_place_and_type(make: Callable[[],
     assert "$[1] is of type" in message
     assert type(value).__qualname__ in message
     assert "Return plain data" in message
+
+
+@pytest.mark.parametrize(
+    ("role", "advice"),
+    [
+        ("result", "return type with the type that should come back, e.g. `-> datetime`"),
+        ("argument", "Annotate the parameter with the type that should come back, e.g. `: datetime`"),
+        ("payload", "A payload is plain data"),
+    ],
+)
+def test_the_advice_is_about_what_the_value_is_for(role: Role, advice: str) -> None:
+    with pytest.raises(NotStorable) as refused:
+        encode_plain({"at": datetime(2026, 1, 1, tzinfo=UTC)}, what="x", limit_bytes=100, role=role)
+
+    assert advice in str(refused.value)
 
 
 def test_a_coroutine_is_refused_with_the_advice_to_await_it() -> None:

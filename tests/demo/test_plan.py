@@ -52,6 +52,14 @@ def test_every_plan_can_be_told(seed: int) -> None:
     )
 
 
+def test_what_strangers_send_is_told_by_its_kinds() -> None:
+    told = [planned(seed, NOW) for seed in SEEDS]
+
+    for plan in told:
+        assert set(plan.wrongs) == {str(delivery.kind) for delivery in plan.deliveries} - {"genuine"}
+    assert min(len(plan.wrongs) for plan in told) < 4, "the story cannot say the same of all of them"
+
+
 def test_the_providers_sources_believe_what_is_genuine_and_nothing_else() -> None:
     ours = {"stripe": Stripe(secrets="whsec_ours"), "github": GitHub(secrets="ours")}
     strangers = {"stripe": Stripe(secrets="whsec_theirs"), "github": GitHub(secrets="theirs")}

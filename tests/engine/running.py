@@ -29,14 +29,21 @@ def make_app(url: str, **settings: Any) -> App:
     return App(url, **{"poll": "50ms", "linger": "20ms", "drain": "2s", **settings})
 
 
-def run_app(app: App, scenario: Callable[[], Coroutine[Any, Any, T]], *, within_s: float = 30) -> T:
+def run_app(
+    app: App,
+    scenario: Callable[[], Coroutine[Any, Any, T]],
+    *,
+    within_s: float = 30,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> T:
     """Open *app*, do what *scenario* says, close it; fail when that takes too long."""
 
     async def main() -> T:
         async with asyncio.timeout(within_s), app:
             return await scenario()
 
-    return asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        return runner.run(main())
 
 
 def result_of(app: App, workflow: Workflow[..., T], *args: Any, within_s: float = 30) -> T:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import uvloop
 
 from onceward import App, Context, RunFailed, RunHandle, RunState, SyncContext
 from tests.engine.running import SOON, evict, make_app, run_app
@@ -161,8 +162,17 @@ FLOWS: list[Any] = [first_completed, as_completed, race, timed_out, grouped, gat
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.__name__)
 def test_code_decides_the_same_after_a_recall_at_any_point(store_url: str, flow: Any) -> None:
     """Runs are thrown out of memory at random moments; what code decided before, it decides again."""
+    decide_again_and_again(store_url, flow, None)
+
+
+@pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.__name__)
+def test_code_decides_the_same_in_a_loop_that_does_not_show_what_is_ready(sqlite_url: str, flow: Any) -> None:
+    decide_again_and_again(sqlite_url, flow, uvloop.new_event_loop)
+
+
+def decide_again_and_again(url: str, flow: Any, loop_factory: Any) -> None:
     draw = random.Random(flow.__name__)
-    app = make_app(store_url, concurrency=40)
+    app = make_app(url, concurrency=40)
     ledger = Ledger()
 
     @app.workflow()
@@ -185,7 +195,7 @@ def test_code_decides_the_same_after_a_recall_at_any_point(store_url: str, flow:
     async def scenario() -> None:
         await asyncio.gather(*(one() for _ in range(12)))
 
-    run_app(app, scenario, within_s=60)
+    run_app(app, scenario, within_s=60, loop_factory=loop_factory)
 
 
 def test_bodies_whose_results_are_saved_never_run_again(store_url: str) -> None:

@@ -6,14 +6,17 @@ import asyncio
 import functools
 import operator
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from onceward import (
+    AUTO,
     App,
     Context,
+    IdempotencyKey,
     RunFailed,
     Step,
     StepFailed,
@@ -26,6 +29,9 @@ from tests.engine.running import ONCE, make_app, result_of, run_app
 
 async def add(a: int, b: int = 1) -> int:
     return a + b
+
+
+async def add_later(ctx: Context) -> None: ...
 
 
 def add_plainly(a: int, b: int = 1) -> int:
@@ -184,6 +190,43 @@ def test_a_decorated_step_inside_a_body_is_part_of_that_step(store_url: str) -> 
         return await handle.result(), [str(row.key) for row in await handle.steps()]
 
     assert run_app(app, scenario) == ([10, 2], ["both", "plain"])
+
+
+def test_a_method_can_be_a_decorated_step(store_url: str) -> None:
+    app = make_app(store_url)
+
+    class Shop:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @app.step
+        async def greet(self, guest: str, *, key: IdempotencyKey = AUTO) -> str:
+            return f"{self.name}: {guest} {key[:3]}"
+
+        @app.step(name="count")
+        def count(self, guest: str) -> int:
+            return len(self.name + guest)
+
+    shop = Shop("ours")
+
+    @app.workflow()
+    async def flow(ctx: Context) -> list[Any]:
+        return [
+            await shop.greet("Ada"),
+            await shop.greet.item(1)("Bob"),
+            await ctx.step.run("n", shop.count, "x"),
+        ]
+
+    async def scenario() -> Any:
+        handle = await app.start(flow)
+        return await handle.result(), [str(row.key) for row in await handle.steps()]
+
+    assert run_app(app, scenario) == (
+        ["ours: Ada ow_", "ours: Bob ow_", 5],
+        ["greet", "greet[1]", "n"],
+    )
+    assert Shop.greet.name == "greet"
+    assert shop.count("x") == 5
 
 
 def failure_of(app: App, workflow: Any, *args: Any) -> RunFailed:
@@ -448,6 +491,31 @@ def test_an_item_that_cannot_be_stored_is_refused_at_once(sqlite_url: str, item:
     assert "item" in failure.message
 
 
+def test_a_policy_that_is_none_is_refused_before_the_body(sqlite_url: str) -> None:
+    app = make_app(sqlite_url)
+
+    @app.workflow()
+    async def flow(ctx: Context) -> int:
+        run: Any = ctx.step.run
+        return int(await run("add", add, 1, retry=3))
+
+    assert "max_tries=3" in failure_of(app, flow).message
+
+
+def test_a_workflow_called_like_a_function_says_how_it_is_started(sqlite_url: str) -> None:
+    app = make_app(sqlite_url)
+
+    @app.workflow()
+    async def child(ctx: Context) -> None: ...
+
+    @app.workflow()
+    async def flow(ctx: Context) -> None:
+        call: Any = child
+        await call(ctx)
+
+    assert "ctx.step.call(name, child, …)" in failure_of(app, flow).message
+
+
 def test_a_parameter_hidden_by_a_keyword_of_step_run_is_named(sqlite_url: str) -> None:
     app = make_app(sqlite_url)
 
@@ -466,3 +534,32 @@ def test_a_parameter_hidden_by_a_keyword_of_step_run_is_named(sqlite_url: str) -
     assert failure.error_type == "onceward.core.errors.StepMisuse"
     assert "'item'" in failure.message
     assert steps_of(app, both) == ["ship[box]"]
+
+
+@pytest.mark.parametrize(
+    ("give", "fault", "right"),
+    [
+        (lambda: add(1), "was given a coroutine", "step.run('odd', function, …)"),
+        (lambda: 7, "was given 7, which cannot be called", "step.run('odd', function, …)"),
+        (
+            lambda: App("sqlite:///:memory:").workflow(add_later),
+            "workflow 'add_later'",
+            "step.call('odd', add_later",
+        ),
+    ],
+)
+def test_a_step_that_is_given_no_function_is_refused_at_once(
+    give: Callable[[], Any], fault: str, right: str
+) -> None:
+    app = make_app("sqlite:///:memory:")
+
+    @app.workflow
+    async def flow(ctx: Context) -> Any:
+        return await ctx.step.run("odd", give())
+
+    with pytest.raises(RunFailed) as failed:
+        result_of(app, flow)
+
+    assert failed.value.error_type.endswith("StepMisuse")
+    assert fault in str(failed.value)
+    assert right in str(failed.value)

@@ -185,6 +185,95 @@ def test_a_cancelled_branch_does_not_hurt_its_siblings(store_url: str) -> None:
     assert run_app(app, scenario) == [9] * 20
 
 
+# --- timers of the code's own ---------------------------------------------------------------------------
+
+
+def test_a_time_limit_of_the_codes_own_ends_a_wait(store_url: str) -> None:
+    app = make_app(store_url)
+
+    @app.workflow()
+    async def child(ctx: Context) -> None:
+        await ctx.step.sleep("nap", "1h")
+
+    @app.workflow()
+    async def flow(ctx: Context) -> list[str]:
+        ended = []
+        for name, wait in (("sleep", ctx.step.sleep("nap", "1h")), ("call", ctx.step.call("call", child))):
+            try:
+                async with asyncio.timeout(0.2):
+                    await wait
+            except TimeoutError:
+                ended.append(name)
+            await ctx.step.run(f"after {name}", lambda: None)
+        await ctx.step.sleep("recall from here", "60ms")
+        return ended
+
+    async def scenario() -> tuple[list[str], str | None]:
+        handle = await app.start(flow)
+        return await handle.result("15s"), (await handle.row()).warning
+
+    assert run_app(app, scenario) == (["sleep", "call"], None)
+
+
+def test_a_branch_in_a_sleep_of_its_own_goes_on(store_url: str) -> None:
+    app = make_app(store_url)
+    ran = asyncio.Event()
+
+    @app.workflow()
+    async def flow(ctx: Context) -> None:
+        async def branch() -> None:
+            await asyncio.sleep(0.3)
+            await ctx.step.run("work", ran.set)
+
+        await asyncio.gather(ctx.step.sleep("nap", "1h"), branch())
+
+    async def scenario() -> None:
+        handle = await app.start(flow)
+        await eventually_async(lambda: is_in(handle, RunState.SLEEPING))
+        assert [row.name for row in await handle.steps() if row.state == "done"] == ["work"]
+
+    run_app(app, scenario)
+
+
+def test_a_long_timer_of_the_codes_own_is_warned_of(store_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    app = make_app(store_url)
+
+    @app.workflow()
+    async def flow(ctx: Context) -> None:
+        async with asyncio.timeout(3600):
+            await ctx.step.sleep("nap", "7200s")
+
+    async def scenario() -> None:
+        handle = await app.start(flow)
+        await eventually_async(lambda: is_in(handle, RunState.SLEEPING))
+
+    run_app(app, scenario)
+
+    assert "holds a timer of its own that fires in 3600 s" in caplog.text
+
+
+def test_timers_that_bodies_leave_behind_keep_no_run_in_memory(
+    store_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = make_app(store_url)
+
+    @app.workflow()
+    async def flow(ctx: Context) -> None:
+        async def body() -> None:
+            asyncio.get_running_loop().call_later(5, int)  # as a client's keep-alive
+
+        await ctx.step.run("request", body)
+        await ctx.step.sleep("nap", "1h")
+
+    async def scenario() -> None:
+        handle = await app.start(flow)
+        await eventually_async(lambda: is_in(handle, RunState.SLEEPING), within_s=4)
+
+    run_app(app, scenario)
+
+    assert "timer" not in caplog.text
+
+
 # --- what waiting costs -------------------------------------------------------------------------------
 
 

@@ -265,11 +265,11 @@ def test_workflow_results_and_arguments_and_payloads_are_judged_alike(sqlite_url
     for message, what in zip(
         messages,
         (
-            "the result of workflow 'gives'",
-            "argument 'argument' of 'takes'",
-            "the payload of event 'told'",
-            "argument 'argument' of 'takes'",
-            "the payload of event 'told'",
+            "The result of workflow 'gives'",
+            "Argument 'argument' of 'takes'",
+            "The payload of event 'told'",
+            "Argument 'argument' of 'takes'",
+            "The payload of event 'told'",
         ),
         strict=True,
     ):
@@ -469,6 +469,6 @@ def test_a_coroutine_as_a_result_says_to_await_it(sqlite_url: str) -> None:
 
         await ctx.step.run("the step", body)
 
-    with pytest.raises(RunFailed, match="Await it inside the step"):
+    with pytest.raises(RunFailed, match="Await it before it is returned"):
         result_of(app, flow)
     asyncio.run(left[0])

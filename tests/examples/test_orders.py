@@ -31,7 +31,7 @@ def test_an_order_is_charged_once_though_its_process_was_killed_and_it_was_asked
     second, _ = run(tmp_path).communicate(timeout=60)
 
     assert "new" in lines[0]
-    assert "charging 1990 cents for order 7\n" == lines[1]
+    assert lines[1] == "charging 1990 cents for order 7\n"
     assert "charging" not in second
     assert "known already" in second
     assert second.endswith("parcel-7\n")

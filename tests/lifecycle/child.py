@@ -92,6 +92,7 @@ async def _play(order: dict[str, Any]) -> int:
     stopped = asyncio.Event()
 
     def stop() -> None:
+        logging.getLogger("child").info("draining")
         if stopped.is_set():
             os._exit(75)  # asked twice: at once
         stopped.set()

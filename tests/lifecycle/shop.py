@@ -19,6 +19,7 @@ from tests.lifecycle.ledger import Ledger
 
 SECRET = "whsec_" + "shop" * 8
 BODY_S = 0.004
+"""How long an ordinary body takes."""
 
 QUICK = Retry(max_tries=4, base="60ms", cap="60ms")
 ONCE = Retry(max_tries=1)
@@ -30,12 +31,14 @@ class Shop:
     Args:
         store: the store's URL.
         ledger: the file in which bodies are noted.
+        body_s: how long an ordinary body takes.
         settings: settings of the app.
     """
 
-    def __init__(self, store: str, ledger: Path, **settings: Any) -> None:
+    def __init__(self, store: str, ledger: Path, *, body_s: float = BODY_S, **settings: Any) -> None:
         self.app = App(store, **settings)
         self.ledger = Ledger(ledger)
+        self.body_s = body_s
         self.stripe = self.app.source(Stripe(secrets=[SECRET]))
         self.app.workflow(name="steps")(self.steps)
         self.app.workflow(name="plain")(self.plain)
@@ -53,7 +56,16 @@ class Shop:
         self.app.workflow(name="late", deadline="250ms")(self.late)
         self.app.workflow(name="values")(self.values)
         self.app.workflow(name="paid", on=self.stripe["charge.succeeded"])(self.paid)
-        for workflow in (self.slow, self.slow_plain, self.many, self.killer, self.blocker, self.napper):
+        self.app.workflow(name="patient", retry=Retry(max_tries=3))(self.patient)
+        for workflow in (
+            self.undoing,
+            self.slow,
+            self.slow_plain,
+            self.many,
+            self.killer,
+            self.blocker,
+            self.napper,
+        ):
             self.app.workflow(workflow)
 
     def __getitem__(self, name: str) -> Any:
@@ -62,16 +74,16 @@ class Shop:
 
     # --- bodies --------------------------------------------------------------------------------
 
-    async def act(self, value: Any = None, seconds: float = BODY_S) -> Any:
+    async def act(self, value: Any = None, seconds: float | None = None) -> Any:
         """A step's body: noted, a little slow, gives its argument back."""
         with self.ledger.body():
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(self.body_s if seconds is None else seconds)
         return value
 
-    def act_plain(self, value: Any = None, seconds: float = BODY_S) -> Any:
+    def act_plain(self, value: Any = None, seconds: float | None = None) -> Any:
         """The same in a thread."""
         with self.ledger.body():
-            threading.Event().wait(seconds)
+            threading.Event().wait(self.body_s if seconds is None else seconds)
         return value
 
     async def refuse(self, text: str = "declined") -> None:
@@ -94,7 +106,7 @@ class Shop:
         """Three branches of two steps each."""
 
         async def branch(i: int) -> int:
-            first: int = await ctx.step.run("first", self.act, n + i, BODY_S * (3 - i), item=i)
+            first: int = await ctx.step.run("first", self.act, n + i, self.body_s * (3 - i), item=i)
             second: int = await ctx.step.run("second", self.act, first * 10, item=i)
             return second
 
@@ -104,7 +116,7 @@ class Shop:
         """A race in a task group: who is first decides what runs next, at every attempt alike."""
         async with asyncio.TaskGroup() as group:
             quick = group.create_task(ctx.step.run("quick", self.act, "quick"))
-            slow = group.create_task(ctx.step.run("slow", self.act, "slow", BODY_S * 4))
+            slow = group.create_task(ctx.step.run("slow", self.act, "slow", self.body_s * 4))
             done, _ = await asyncio.wait([quick, slow], return_when=asyncio.FIRST_COMPLETED)
             winner = "quick" if quick in done else "slow"
             await ctx.step.run(f"after {winner}", self.act, n)
@@ -228,6 +240,18 @@ class Shop:
         ctx.step.run("long", self.act_plain, None, seconds)
         value: float = ctx.step.run("after", self.act_plain, seconds)
         return value
+
+    async def patient(self, ctx: Context, seconds: float) -> float:
+        """Like `slow`, with at most three attempts."""
+        return await self.slow(ctx, seconds)
+
+    async def undoing(self, ctx: Context, seconds: float) -> None:
+        """Long work with a long clean-up."""
+        try:
+            await ctx.step.run("work", self.act, None, 60.0)
+        finally:
+            await ctx.step.run("undo", self.act, None, seconds)
+        await ctx.step.run("never", self.act)
 
     async def many(self, ctx: Context, count: int, seconds: float) -> int:
         """A loop of steps."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onceward import RunState
-from onceward.core.takeover import CRASH_LIMIT
+from onceward.core.takeover import COMPANY_FACTOR, CRASH_LIMIT
 from tests.helpers import eventually_async
 from tests.lifecycle.checks import check, is_campaign
 from tests.lifecycle.procs import Child, Nursery
@@ -19,7 +19,7 @@ from tests.lifecycle.shop import Shop
 LEASE_S, POLL_S = 1.0, 0.1
 LEASE: dict[str, Any] = {"lease": "1s", "poll": "100ms"}
 LONG: dict[str, Any] = {"lease": "30s", "poll": "100ms"}
-SOON_S = 1.0
+SOON_S = 3.0
 """What a busy machine may add to any time that is promised."""
 
 
@@ -184,12 +184,12 @@ async def test_a_process_that_cannot_renew_stops_before_its_lease_ends(nursery: 
 
 async def test_a_step_ten_times_as_long_as_the_lease_runs_once(nursery: Nursery) -> None:
     """B014: a healthy holder is never robbed."""
-    settings: dict[str, Any] = {"lease": "250ms"}
+    settings: dict[str, Any] = {"lease": "500ms"}
     for _ in range(3):
         nursery.fork(**settings)
     async with nursery.client(**settings) as shop:
-        runs = [await shop.app.start(shop[name], 2.5) for name in ("slow", "slow_plain")]
-        assert [await run.result("20s") for run in runs] == [2.5, 2.5]
+        runs = [await shop.app.start(shop[name], 5.0) for name in ("slow", "slow_plain")]
+        assert [await run.result("20s") for run in runs] == [5.0, 5.0]
 
         assert [await run.attempts() for run in runs] == [[], []]
     assert shop.ledger.starts("long") == 2
@@ -214,10 +214,10 @@ async def test_a_run_that_kills_its_process_is_held_and_its_neighbours_go_on(nur
         supervisor.cancel()
         row = await killer.row()
         assert results == [6] * 20
-        assert took_s < 10
+        assert took_s < 10, "the neighbours were held up"
         assert row.reason is not None
         assert row.reason.startswith("poison")
-        assert shop.ledger.starts("die") == CRASH_LIMIT
+        assert CRASH_LIMIT <= shop.ledger.starts("die") <= COMPANY_FACTOR * CRASH_LIMIT
         rows = [await run.row() for run in healthy]
         assert [row.state for row in rows] == [RunState.COMPLETED] * 20
         assert [(row.failures, row.problem_at) for row in rows] == [(0, None)] * 20

@@ -66,7 +66,9 @@ def test_every_kind_of_fault_happens_and_a_seed_mixes_a_dozen() -> None:
     outcomes = simulate.run_seeds(range(40))
 
     kinds = [sum(count > 0 for count in outcome.faults.values()) for outcome in outcomes]
-    assert {kind for outcome in outcomes for kind, count in outcome.faults.items() if count} == set(faults.KINDS)
+    assert {kind for outcome in outcomes for kind, count in outcome.faults.items() if count} == set(
+        faults.KINDS
+    )
     assert sorted(kinds)[len(kinds) // 2] >= 12
     passed = {name for outcome in outcomes for name in outcome.failpoints}
     assert passed >= set(faults.FAILPOINTS)

@@ -62,7 +62,8 @@ def test_other_names_are_kept(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "secrets", [(), [], "", [""], [" "], [SECRET, ""], ["abc\n"], [" abc"], [None], [b"x"], ["\ud800"]]
+    "secrets",
+    [(), [], "", [""], [" "], [SECRET, ""], ["abc\n"], [" abc"], [None], [b"x"], ["\ud800"], None, 7, b"x"],
 )
 def test_secrets_that_cannot_verify_anything_are_refused(secrets: Any) -> None:
     with pytest.raises(ConfigError):

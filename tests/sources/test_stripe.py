@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.core.arrival import Verified
+from onceward.core.duration import Duration
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources import Stripe
@@ -174,8 +175,9 @@ def test_a_time_beyond_the_tolerance_is_refused_in_both_directions(skew_ms: int,
     assert says in check_of(signed(), NOW_MS + skew_ms)
 
 
-def test_the_tolerance_is_a_setting() -> None:
-    wide = Stripe(secrets=NEW, tolerance=timedelta(hours=1))
+@pytest.mark.parametrize("hour", [timedelta(hours=1), "1h", 3600])
+def test_the_tolerance_is_a_setting(hour: timedelta | str | int) -> None:
+    wide = Stripe(secrets=NEW, tolerance=hour)
 
     assert wide.verify(signed(), NOW_MS + 3_600_000) == Verified(0)
     with pytest.raises(SignatureInvalid):
@@ -352,6 +354,15 @@ def test_values_of_any_type_are_read_or_malformed(body: dict[str, Any]) -> None:
 # --- configuration --------------------------------------------------------------------------------
 
 
-def test_a_tolerance_that_would_refuse_everything_is_refused() -> None:
+@pytest.mark.parametrize("tolerance", [timedelta(0), timedelta(seconds=-1), 0, "5 minutes"])
+def test_a_tolerance_that_would_refuse_everything_is_refused(tolerance: Duration) -> None:
     with pytest.raises(ConfigError):
-        Stripe(secrets=NEW, tolerance=timedelta(0))
+        Stripe(secrets=NEW, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("key", ["sk_test_123", "rk_live_123", "pk_test_123"])
+def test_an_api_key_is_no_signing_secret(key: str) -> None:
+    with pytest.raises(ConfigError, match="begins with whsec_") as refused:
+        Stripe(secrets=[NEW, key])
+
+    assert key not in str(refused.value)

@@ -198,6 +198,18 @@ def test_a_callers_accept_beats_an_emit_of_the_same_event(stores: Postgres) -> N
     assert len(process.store.runs(RunFilter(workflow="notify"))) == 1
 
 
+def test_an_accept_that_names_a_run_but_no_fence_is_refused(stores: Postgres) -> None:
+    process = Process(stores)
+    run = process.start("evt_1")
+    emit = accept("order-7", "notify", source="emit/order.paid")
+    emit.by_run = run.run_id
+
+    refused, accepted = process.accept(emit, accept("evt_2"))
+
+    assert (refused.is_refused, accepted.is_refused) == (True, False)
+    assert process.store.event("emit/order.paid", "order-7") is None
+
+
 def test_a_step_that_comes_twice_in_an_advance_is_written_as_if_in_turn(stores: Postgres) -> None:
     """Its beginning from the first record, its outcome from the second, and an outcome stays."""
     process = Process(stores)

@@ -275,19 +275,23 @@ def test_a_store_is_refused_in_a_forked_child(remote: Remote) -> None:
     assert len(remote.ask("accept", "evt_1")) == 1
 
 
-def test_a_forked_child_may_open_the_store_anew(remote: Remote, stores: SqliteFile, path: Path) -> None:
-    """With connections of its own; the parent's stay the parent's, also when the child closes."""
+def test_a_file_that_was_open_before_a_fork_cannot_be_opened_in_the_child(
+    remote: Remote, stores: SqliteFile, path: Path
+) -> None:
+    """SQLite keeps notes of its locks in memory: the child inherits them, and not the locks.
+
+    The parent's connections stay the parent's, also when the child closes.
+    """
     remote.ask("join")
-    script = (
-        "before = store._connections._writer\n"
-        "store.open(migrate=False)\n"
-        "assert store._connections._writer is not before\n"
-        "assert store.run('run_1') is None\n"
-        "store.leave('nobody', 1)\n"
-        "store.close()"
+    anew = (
+        "from onceward.stores.sqlite import SqliteStore\n"
+        "SqliteStore(store.path, namespace='default', now_ms=store.now_ms).open(migrate=False)"
     )
 
-    assert remote.ask("fork", script) == "fine"
+    assert remote.ask("fork", "store.open(migrate=False)") == "StoreForked"
+    assert remote.ask("fork", anew) == "StoreForked"
+    other_file = anew.replace("store.path", "store.path + '-other'").replace("False)", "True)")
+    assert remote.ask("fork", other_file) == "fine"
     assert remote.ask("fork", "store.close()\nstore.close()") == "fine"
     assert Path(f"{path}-onceward/remote.lock").exists()
     assert len(remote.ask("accept", "evt_1")) == 1
@@ -430,6 +434,25 @@ def test_a_failed_write_drops_the_connection_and_the_next_is_a_new_one(stores: S
     raised(sqlite3.ProgrammingError, lambda: before.execute("select 1"))
     assert not process.accept(accept("evt_1", payload="x" * MEGABYTE))[0].is_duplicate
     assert connections._writer is not before
+
+
+@pytest.mark.parametrize(
+    ("place", "fault", "remedy"),
+    [
+        ("missing/onceward.db", "missing of the store", "Make the folder"),
+        (".", "is a folder", "Name a file in it"),
+    ],
+)
+def test_a_place_that_cannot_hold_the_file_is_refused_by_name(
+    tmp_path: Path, place: str, fault: str, remedy: str
+) -> None:
+    store = SqliteStore(str(tmp_path / place), namespace="default", now_ms=lambda: 0)
+
+    error = raised(errors.StoreUnavailable, lambda: store.open(migrate=True))
+
+    assert fault in str(error)
+    assert remedy in str(error)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
+from onceward import App
 from onceward.core.errors import StoreUnavailable
 from onceward.sources import GitHub, Stripe
 from onceward.web.receiver import Limits
+from tests.pages import call
 from tests.web.fake_intake import CUSTOM_SECRET, NOW_MS, STRIPE_SECRET
 from tests.web.serving import DEADLINE_SECONDS, Reply, Served, read_reply, serving
 
@@ -369,6 +371,23 @@ def test_an_unexpected_fault_is_a_500_and_is_logged_once_with_its_place(
     assert record.getMessage().startswith("delivery failed: source='stripe' error=RuntimeError\n")
     assert "fake_intake.py" in record.getMessage()
     assert "inner details" not in reply.body.decode() + caplog.text
+
+
+def test_an_app_that_nobody_opened_is_a_500_and_the_log_says_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As when ``app.asgi()`` is mounted in an application whose lifespan does not open the app."""
+    app = App("sqlite:///:memory:")
+    github = app.source(GitHub(secrets="a secret"))
+    headers = github.sign(b"{}", 0, event_id="1", event_type="push")
+
+    status, text = asyncio.run(call(app.asgi(), "POST", "/hooks/github", headers, b"{}"))
+
+    assert status == 500
+    assert b"lifespan" not in text
+    [record] = caplog.records
+    assert "source='github' error=The app is not open." in record.getMessage()
+    assert "FastAPI(lifespan=app.lifespan)" in record.getMessage()
 
 
 def test_a_plug_in_whose_verify_fails_refuses(served: Served, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import inspect
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
 
 from onceward.authoring.options import DEFAULT_OPTIONS, StepOptions
 from onceward.authoring.step import Step
+from onceward.authoring.workflow import Workflow
 from onceward.core import errors
 from onceward.core.annotations import signature_of
 from onceward.core.duration import to_ms
 from onceward.core.retry import Retry
+from onceward.core.shown import shown
 
 RESERVED = ("item", "retry", "timeout")
 """Keywords of ``step.run`` that are its own, not the function's."""
@@ -29,6 +31,8 @@ def prepare(
     options, item = DEFAULT_OPTIONS, ""
     if isinstance(function, Step):
         options, item, function = function.options, function.item_text, function.function
+    elif isinstance(function, Workflow) or not callable(function):
+        _refuse_function(name, function)
     if not kwargs:
         return function, item, options, kwargs
     _refuse_hidden(name, function, kwargs, len(args))
@@ -41,6 +45,28 @@ def prepare(
         )
         options = StepOptions(retry=retry, timeout_ms=timeout_ms)
     return function, item, options, kwargs
+
+
+def _refuse_function(name: str, given: Any) -> NoReturn:
+    """Refuse what cannot be called, before its tries are used up on it."""
+    if isinstance(given, Workflow):
+        raise errors.StepMisuse(
+            f"The step {name!r} was given the workflow {given.name!r}.",
+            means="A workflow has runs of its own; a step runs a function.",
+            todo=f"Write ctx.step.call({name!r}, {given.__name__}, …), or step.start not to wait for it.",
+        )
+    if isinstance(given, Coroutine):
+        given.close()  # or Python would warn that it was never awaited, too
+        raise errors.StepMisuse(
+            f"The step {name!r} was given a coroutine: its function was called already.",
+            means="A coroutine can be awaited once; a step may have to run its body again.",
+            todo=f"Write ctx.step.run({name!r}, function, …) with the function's arguments behind it.",
+        )
+    raise errors.StepMisuse(
+        f"The step {name!r} was given {shown(given)}, which cannot be called.",
+        means="A step runs a function.",
+        todo=f"Write ctx.step.run({name!r}, function, …) with its arguments behind it.",
+    )
 
 
 def _refuse_hidden(name: str, function: Callable[..., Any], kwargs: dict[str, Any], given: int) -> None:

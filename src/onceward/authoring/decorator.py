@@ -7,6 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.workflow import Policies, Workflow, triggers_of
+from onceward.core.texts import name_of
 from onceward.core.triggers import Trigger
 
 P = ParamSpec("P")
@@ -44,7 +45,7 @@ class WorkflowDecorator:
     def __call__(self, function: Callable[..., Any], /) -> Workflow[..., Any]:
         """Register *function*."""
         workflow: Workflow[..., Any] = Workflow(
-            function, self._name or function.__name__, self._triggers, self._policies
+            function, name_of(function, self._name, "workflow"), self._triggers, self._policies
         )
         self._register(workflow)
         return workflow

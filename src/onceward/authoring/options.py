@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onceward.core import errors
 from onceward.core.model import Millis
 from onceward.core.retry import Retry
+from onceward.core.shown import shown
 
 DEFAULT_STEP_RETRY = Retry()
 DEFAULT_RUN_RETRY = Retry(max_tries=1)
@@ -19,6 +21,26 @@ class StepOptions:
 
     retry: Retry = DEFAULT_STEP_RETRY
     timeout_ms: Millis | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no policy before it is asked for one, which is when the step fails."""
+        check_retry(self.retry, "step")
+
+
+def check_retry(retry: object, whose: str) -> None:
+    """Refuse a ``retry=`` that is no policy, such as a number.
+
+    Raises:
+        ConfigError: it is no `Retry`.
+    """
+    if isinstance(retry, Retry):
+        return
+    number = retry if type(retry) is int and retry > 0 else 3
+    raise errors.ConfigError(
+        f"The retry of a {whose} cannot be {shown(retry)}.",
+        means="It is a policy, of which the number of tries is a part.",
+        todo=f"Write Retry(max_tries={number}).",
+    )
 
 
 DEFAULT_OPTIONS = StepOptions()

@@ -6,7 +6,8 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from onceward.authoring.current import Frame, frame_var, session_var, wait_in_thread
 from onceward.authoring.keys import KeyPlace, key_place
@@ -14,10 +15,12 @@ from onceward.authoring.options import StepOptions
 from onceward.core import errors
 
 P = ParamSpec("P")
-R = TypeVar("R")
+Q = ParamSpec("Q")
+R_co = TypeVar("R_co", covariant=True)
+S_co = TypeVar("S_co", covariant=True)
 
 
-class Step(Generic[P, R]):
+class Step(Generic[P, R_co]):
     """A function that is a step when it is called inside a run, and itself outside; see `App.step`.
 
     ``R`` is what a call gives: a coroutine for an ``async def`` function.
@@ -31,7 +34,7 @@ class Step(Generic[P, R]):
 
     __name__: str
 
-    def __init__(self, function: Callable[P, R], name: str, options: StepOptions, item: str = "") -> None:
+    def __init__(self, function: Callable[P, R_co], name: str, options: StepOptions, item: str = "") -> None:
         self.function = function
         self.name = name
         self.options = options
@@ -39,7 +42,7 @@ class Step(Generic[P, R]):
         self.item_text = item
         functools.update_wrapper(self, function)
 
-    def item(self, item: object) -> Step[P, R]:
+    def item(self, item: object) -> Step[P, R_co]:
         """Give the same step for one element of a loop, e.g. ``ship.item(order.id)(order)``.
 
         Args:
@@ -47,7 +50,17 @@ class Step(Generic[P, R]):
         """
         return Step(self.function, self.name, self.options, str(item))
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    def __get__(self, instance: None, owner: type) -> Step[P, R_co]: ...
+    @overload
+    def __get__(self: Step[Concatenate[Any, Q], S_co], instance: object, owner: type) -> Step[Q, S_co]: ...
+    def __get__(self, instance: object, owner: type) -> Any:
+        """Give the same step for a method of one object, as for a function in a class."""
+        if instance is None:
+            return self
+        return Step(MethodType(self.function, instance), self.name, self.options, self.item_text)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run as a saved step inside a run, as the plain function outside and inside other steps."""
         session = session_var.get()
         if session is None:
@@ -62,7 +75,7 @@ class Step(Generic[P, R]):
                     means="The call would only make a coroutine that nothing awaits.",
                     todo=f"Write ctx.step.run({self.name!r}, {self._label()}, …); it waits for the result.",
                 )
-            return cast("R", self._awaited(session, args, kwargs))
+            return cast("R_co", self._awaited(session, args, kwargs))
         if not session.is_sync:
             raise errors.StepMisuse(
                 f"The step {self.name!r} is a plain function and was called directly in an async workflow.",
@@ -72,17 +85,17 @@ class Step(Generic[P, R]):
         coroutine = session.step(
             self.name, self.item_text, self.function, args, kwargs, self.options, threading.current_thread()
         )
-        return cast("R", wait_in_thread(session, coroutine))
+        return cast("R_co", wait_in_thread(session, coroutine))
 
     @functools.cached_property
     def _key_place(self) -> KeyPlace | None:
         return key_place(self.function)
 
-    def _inside(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+    def _inside(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R_co:
         """Be a part of the step whose body calls: the plain function, with a key of its own."""
         if self._key_place is not None:
             kwargs = self._key_place.filled(args, kwargs, frame.nested_key(self.name))
-        return cast("Callable[..., R]", self.function)(*args, **kwargs)
+        return cast("Callable[..., R_co]", self.function)(*args, **kwargs)
 
     def _label(self) -> str:
         return getattr(self.function, "__name__", self.name)

@@ -12,6 +12,7 @@ from onceward.authoring.calls import prepare
 from onceward.authoring.current import Session, wait_in_thread
 from onceward.authoring.event import Event
 from onceward.authoring.step import Step
+from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
 from onceward.core.retry import Retry
@@ -22,6 +23,7 @@ Ts = TypeVarTuple("Ts")
 A1 = TypeVar("A1")
 A2 = TypeVar("A2")
 A3 = TypeVar("A3")
+A4 = TypeVar("A4")
 
 
 class SyncStepVerbs:
@@ -113,26 +115,31 @@ class SyncStepVerbs:
         self, name: str, workflow: Workflow[[Event], Any], payload: Any = ..., /, *, item: object = ...
     ) -> str: ...
     @overload
-    def start(self, name: str, workflow: Workflow[[], Any], /, *, item: object = ...) -> str: ...
+    def start(self, name: str, workflow: Takes0[Any], /, *, item: object = ...) -> str: ...
     @overload
-    def start(self, name: str, workflow: Workflow[[A1], Any], a1: A1, /, *, item: object = ...) -> str: ...
+    def start(self, name: str, workflow: Takes1[A1, Any], a1: A1, /, *, item: object = ...) -> str: ...
     @overload
     def start(
-        self, name: str, workflow: Workflow[[A1, A2], Any], a1: A1, a2: A2, /, *, item: object = ...
+        self, name: str, workflow: Takes2[A1, A2, Any], a1: A1, a2: A2, /, *, item: object = ...
+    ) -> str: ...
+    @overload
+    def start(
+        self, name: str, workflow: Takes3[A1, A2, A3, Any], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
     ) -> str: ...
     @overload
     def start(
         self,
         name: str,
-        workflow: Workflow[[A1, A2, A3], Any],
+        workflow: Takes4[A1, A2, A3, A4, Any],
         a1: A1,
         a2: A2,
         a3: A3,
+        a4: A4,
         /,
         *,
         item: object = ...,
     ) -> str: ...
-    def start(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> str:
+    def start(self, name: str, workflow: Any, /, *args: Any, **kwargs: Any) -> str:
         """Start a run of another workflow exactly once, detached; see `StepVerbs.start`."""
         run_id: str = self._start(name, workflow, args, kwargs, False)
         return run_id
@@ -144,18 +151,29 @@ class SyncStepVerbs:
         self, name: str, workflow: Workflow[[Event], R], payload: Any = ..., /, *, item: object = ...
     ) -> R: ...
     @overload
-    def call(self, name: str, workflow: Workflow[[], R], /, *, item: object = ...) -> R: ...
+    def call(self, name: str, workflow: Takes0[R], /, *, item: object = ...) -> R: ...
     @overload
-    def call(self, name: str, workflow: Workflow[[A1], R], a1: A1, /, *, item: object = ...) -> R: ...
+    def call(self, name: str, workflow: Takes1[A1, R], a1: A1, /, *, item: object = ...) -> R: ...
+    @overload
+    def call(self, name: str, workflow: Takes2[A1, A2, R], a1: A1, a2: A2, /, *, item: object = ...) -> R: ...
     @overload
     def call(
-        self, name: str, workflow: Workflow[[A1, A2], R], a1: A1, a2: A2, /, *, item: object = ...
+        self, name: str, workflow: Takes3[A1, A2, A3, R], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
     ) -> R: ...
     @overload
     def call(
-        self, name: str, workflow: Workflow[[A1, A2, A3], R], a1: A1, a2: A2, a3: A3, /, *, item: object = ...
+        self,
+        name: str,
+        workflow: Takes4[A1, A2, A3, A4, R],
+        a1: A1,
+        a2: A2,
+        a3: A3,
+        a4: A4,
+        /,
+        *,
+        item: object = ...,
     ) -> R: ...
-    def call(self, name: str, workflow: Workflow[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def call(self, name: str, workflow: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Start a run of another workflow and wait for it; see `StepVerbs.call`."""
         return self._start(name, workflow, args, kwargs, True)
 

@@ -6,16 +6,16 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 
 from onceward.authoring.event import Event
+from onceward.authoring.options import check_retry
 from onceward.core import codec, errors, ids, json_plain
 from onceward.core.annotations import parameter_annotation, return_annotation, signature_of
 from onceward.core.model import Millis, WorkflowRow
 from onceward.core.retry import Retry
-from onceward.core.texts import checked_name
 from onceward.core.triggers import OWN, Trigger
 
 P = ParamSpec("P")
@@ -27,12 +27,32 @@ class _Arguments(msgspec.Struct):
     kwargs: dict[str, msgspec.Raw] = {}
 
 
+_decode_arguments = msgspec.json.Decoder(_Arguments).decode
+
+
 @dataclass(frozen=True)
 class Policies:
     """How a workflow's runs are tried and how long they may take."""
 
     retry: Retry
     deadline_ms: Millis | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no policy before it is asked for one, which is when a run fails."""
+        check_retry(self.retry, "workflow")
+
+
+_NO_CONTEXT = frozenset(
+    {Event.__name__, "str", "int", "float", "bool", "bytes", "list", "dict", "tuple", "set"}
+)
+"""Types that are certainly meant for something else than the context."""
+
+
+def _last_name(annotation: object) -> str:
+    """Give the last part of an annotation's name, also where it exists for type checkers only."""
+    if isinstance(annotation, str):
+        return annotation.strip("\"'").partition("[")[0].rpartition(".")[2]
+    return str(getattr(annotation, "__name__", ""))
 
 
 class Workflow(Generic[P, R]):
@@ -54,21 +74,47 @@ class Workflow(Generic[P, R]):
         self, function: Callable[..., Any], name: str, triggers: Sequence[Trigger], policies: Policies
     ) -> None:
         self.function = function
-        self.name = checked_name(name, "workflow")
+        self.name = name
         self.triggers = tuple(triggers)
         self.policies = policies
         self.is_async = inspect.iscoroutinefunction(function)
         parameters = list(signature_of(function).parameters.values())
-        if not parameters:
-            raise errors.ConfigError(
-                f"The workflow {name!r} takes no parameters.",
-                means="It must take the context first, to call steps with.",
-                todo="Write `async def fulfil(ctx: Context, …)`.",
-            )
+        self._check_context(parameters)
         self._parameters = parameters[1:]
-        self.__name__ = function.__name__
+        self.__name__ = getattr(function, "__name__", name)
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
+
+    def _check_context(self, parameters: list[inspect.Parameter]) -> None:
+        """Refuse a function that would take the context for something else."""
+        ours, others = ("Context", "SyncContext") if self.is_async else ("SyncContext", "Context")
+        right = f"`{'async def' if self.is_async else 'def'} {self.function.__name__}(ctx: {ours}, …)`"
+        if not parameters:
+            raise errors.ConfigError(
+                f"The workflow {self.name!r} takes no parameters.",
+                means="It must take the context first, to call steps with.",
+                todo=f"Write {right}.",
+            )
+        first = parameters[0]
+        written = _last_name(first.annotation)
+        if written == others:
+            raise errors.ConfigError(
+                f"The workflow {self.name!r} is {'an async' if self.is_async else 'a plain'} function and takes a {others}.",
+                means=f"It is given a {ours}, whose verbs {'must be' if self.is_async else 'are not'} awaited.",
+                todo=f"Write {right}.",
+            )
+        if written in _NO_CONTEXT:
+            raise errors.ConfigError(
+                f"The first parameter of the workflow {self.name!r} is {first.name!r}, of type {written}.",
+                means="The first one is given the context; the event or the arguments come after it.",
+                todo=f"Write {right}.",
+            )
+
+    if TYPE_CHECKING:
+
+        def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+            """Be matched by `Takes1` and the like; there is no such method."""
+            ...
 
     @functools.cached_property
     def result_codec(self) -> codec.Codec:
@@ -92,10 +138,9 @@ class Workflow(Generic[P, R]):
         if not self._parameters:
             return False
         written = self._parameters[0].annotation
-        if isinstance(written, str):
-            # Also where the name exists for type checkers only.
-            return written.strip("\"'").rpartition(".")[2] == Event.__name__
-        return written is Event or (written is inspect.Parameter.empty and bool(self.triggers))
+        if written is inspect.Parameter.empty:
+            return bool(self.triggers)
+        return written is Event or (isinstance(written, str) and _last_name(written) == Event.__name__)
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, limit_bytes: int) -> str:
         """Give the JSON payload of a start with these arguments.
@@ -111,8 +156,8 @@ class Workflow(Generic[P, R]):
                     means="A start of such a workflow has one argument: the event's payload.",
                     todo=f"Write app.start({self.name}, payload).",
                 )
-            return json_plain.encode_plain(
-                args[0] if args else None, what=f"the payload of {self.name!r}", limit_bytes=limit_bytes
+            return json_plain.encode_payload(
+                args[0] if args else None, what=f"The payload of {self.name!r}", limit_bytes=limit_bytes
             )
         args, kwargs = self._bound(args, kwargs)
         packed = [
@@ -170,9 +215,14 @@ class Workflow(Generic[P, R]):
     def _codecs(self) -> dict[str, codec.Codec]:
         return {}
 
+    @functools.cached_property
+    def _is_plain(self) -> bool:
+        """Say whether every argument follows the plain rules, so that all are read at once."""
+        return all(self._codec_of(one.name).is_plain for one in self._parameters)
+
     def _pack_one(self, name: str, value: Any, limit_bytes: int) -> str:
         return self._codec_of(name).encode(
-            value, what=f"argument {name!r} of {self.name!r}", limit_bytes=limit_bytes
+            value, what=f"Argument {name!r} of {self.name!r}", limit_bytes=limit_bytes, role="argument"
         )
 
     def unpack(self, event: Event) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -183,7 +233,11 @@ class Workflow(Generic[P, R]):
             return (), {}
         if not ids.is_start(event.source, event.id):
             return (self._of_payload(event),), {}
-        packed = msgspec.json.decode(event.payload_text or '{"args":[]}', type=_Arguments)
+        text = event.payload_text or '{"args":[]}'
+        if self._is_plain:
+            packed_plain = json_plain.decode_plain(text)
+            return tuple(packed_plain["args"]), packed_plain.get("kwargs", {})
+        packed = _decode_arguments(text)
         args = tuple(
             self._decode(self._positional(number), bytes(raw).decode())
             for number, raw in enumerate(packed.args)
@@ -226,6 +280,17 @@ class Workflow(Generic[P, R]):
     def __repr__(self) -> str:
         """Show the name."""
         return f"<workflow {self.name!r}>"
+
+    if not TYPE_CHECKING:  # where types are checked, a call is an error already
+
+        def __call__(self, *_: object, **__: object) -> NoReturn:
+            """Refuse to be called as a function, and say what there is instead."""
+            raise errors.StepMisuse(
+                f"The workflow {self.name!r} was called as a function.",
+                means="It would be no run of its own: nothing of it would be saved under its name.",
+                todo=f"In a workflow write ctx.step.call(name, {self.__name__}, …), elsewhere "
+                f"app.start({self.__name__}, …).",
+            )
 
 
 def triggers_of(on: Trigger | str | Sequence[Trigger | str] | None) -> list[Trigger]:

@@ -75,11 +75,16 @@ def lines(app: App, facts: Facts) -> list[tuple[str, str]]:
     found += [("sources", text) for text in _sources(app, facts.address)]
     found += [("workflows", text) for text in _workflows(app)]
     processes = f", in each of {facts.workers} processes" if facts.workers > 1 else ""
-    found.append(("at once", f"{settings.concurrency} runs, {settings.threads} threads{processes}"))
+    runs, threads = _counted(settings.concurrency, "run"), _counted(settings.threads, "thread")
+    found.append(("at once", f"{runs}, {threads}{processes}"))
     if facts.address is not None:
         found.append(("address", f"{facts.address}, health at {HEALTH}"))
     found += [("note", text) for text in _notes(facts)]
     return found
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _sources(app: App, address: str | None) -> list[str]:

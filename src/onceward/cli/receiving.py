@@ -19,7 +19,7 @@ from onceward.app import App
 from onceward.cli import banner
 from onceward.cli.listen import address_of, bound, listen, refuse_insecure
 from onceward.cli.signals import stop_signals, stop_with_parent
-from onceward.cli.starting import prepared
+from onceward.cli.starting import prepared, refuse_memory
 
 _log = logging.getLogger("onceward.cli")
 
@@ -49,6 +49,8 @@ def serve(
     app = prepared(target, given)
     settings = app.settings
     refuse_insecure(app.sources.values(), settings.host, is_accepted=insecure)
+    if workers > 1:
+        refuse_memory(app, f"{workers} processes cannot share the work")
     if listener_fd is not None:
         listener = socket.socket(fileno=listener_fd)
     else:

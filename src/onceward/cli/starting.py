@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from onceward.app import App
 from onceward.cli import logs, target
+from onceward.core import store_url
+from onceward.core.errors import ConfigError
 from onceward.core.settings import SETTINGS, resolve
 
 
@@ -24,3 +26,18 @@ def prepared(name: str, given: Mapping[str, str | None]) -> App:
     app.configure(**given)
     logs.configure(app.settings.log_level)
     return app
+
+
+def refuse_memory(app: App, what: str) -> None:
+    """Refuse a store that other processes cannot see, where there are to be several.
+
+    Raises:
+        ConfigError: the app's store is in memory.
+    """
+    found = app.settings.store and store_url.parse(app.settings.store)
+    if isinstance(found, store_url.SqliteUrl) and found.is_memory:
+        raise ConfigError(
+            f"{what} with a store in memory.",
+            means="Each process would have a store of its own, empty and unknown to the others.",
+            todo="Use a file or PostgreSQL: --store sqlite:///shop.db",
+        )

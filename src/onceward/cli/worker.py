@@ -22,9 +22,11 @@ def command(target: str, **settings: str | None) -> None:
     """
     import asyncio
 
-    from onceward.cli.starting import prepared
+    from onceward.cli.starting import prepared, refuse_memory
 
-    asyncio.run(_work(prepared(target, settings)))
+    app = prepared(target, settings)
+    refuse_memory(app, "A worker cannot find any run")
+    asyncio.run(_work(app))
 
 
 async def _work(app: App) -> None:

@@ -19,6 +19,7 @@ from msgspec import inspect as kinds
 
 from onceward.core.errors import ConfigError, HistoryMismatch, NotStorable
 from onceward.core.json_plain import (
+    Role,
     decode_plain,
     encode_plain,
     not_storable,
@@ -70,10 +71,15 @@ class Codec:
         self._encode = encode
         self._decode = decode
 
-    def encode(self, value: Any, *, what: str, limit_bytes: int) -> str:
+    @property
+    def is_plain(self) -> bool:
+        """Say whether its values follow the rules of `encode_plain`."""
+        return self._encode is None
+
+    def encode(self, value: Any, *, what: str, limit_bytes: int, role: Role = "result") -> str:
         """Give the JSON text of a value; refuses what `round_trip` refuses."""
         if self._encode is None:
-            return encode_plain(value, what=what, limit_bytes=limit_bytes)
+            return encode_plain(value, what=what, limit_bytes=limit_bytes, role=role)
         return self.round_trip(value, what=what, limit_bytes=limit_bytes)[0]
 
     def decode(self, text: str, *, what: str = "A stored value") -> Any:

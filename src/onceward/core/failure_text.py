@@ -126,8 +126,12 @@ def _own_lines(error: BaseException, depth: int) -> Iterator[str]:
 
 def _cut(text: str, limit_chars: int) -> str:
     if len(text) > limit_chars:
-        mark = f"\n… {len(text) - limit_chars:,} characters are not shown …\n"
-        kept = max(limit_chars - len(mark), 0)
+        kept = max(limit_chars - len(_mark(len(text))), 0)
+        mark = _mark(len(text) - kept)
         head = kept // 4
         text = f"{text[:head]}{mark}{text[len(text) - (kept - head) :]}"[:limit_chars]
     return _SURROGATE.sub("\ufffd", text)
+
+
+def _mark(count: int) -> str:
+    return f"\n… {count:,} characters are not shown …\n"

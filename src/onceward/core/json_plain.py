@@ -8,11 +8,12 @@ something else (a tuple into a list, NaN into null, the key 1 into "1").
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -32,16 +33,33 @@ _SCALARS = frozenset({str, bool, type(None), int, float})
 _ANNOTATED = frozenset(
     {tuple, set, frozenset, bytes, bytearray, datetime, date, time, timedelta, Decimal, UUID},
 )
-_ANNOTATE = (
-    "Annotate the function's return type with the type that should come back, e.g. `-> tuple[int, str]`."
-)
-_PLAIN_ONLY = "Return plain data: None, bool, int, float, str, lists, and dicts with text keys."
+_EXAMPLES: Mapping[type, str] = {
+    tuple: "tuple[int, str]",
+    set: "set[str]",
+    frozenset: "frozenset[str]",
+    dict: "dict[int, str]",
+}
+
+Role = Literal["result", "argument", "payload"]
+"""What a value is for; only results and arguments have an annotation that can say how they come back."""
+_ANNOTATE: Mapping[Role, str] = {
+    "result": "Annotate the function's return type with the type that should come back, e.g. `-> {example}`.",
+    "argument": "Annotate the parameter with the type that should come back, e.g. `: {example}`.",
+    "payload": "A payload is plain data: write a list for a tuple or set, and a text for the rest, "
+    "e.g. .isoformat() for a time.",
+}
+_AWAIT: Mapping[Role, str] = {
+    "result": "Await it before it is returned.",
+    "argument": "Await it first.",
+    "payload": "Await it first.",
+}
+_PLAIN_ONLY = "{verb} plain data: None, bool, int, float, str, lists, and dicts with text keys."
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-def encode_plain(value: Any, *, what: str, limit_bytes: int) -> str:
+def encode_plain(value: Any, *, what: str, limit_bytes: int, role: Role = "result") -> str:
     """Give a plain value as JSON text that `decode_plain` reads back equal, types included.
 
     Args:
@@ -49,6 +67,7 @@ def encode_plain(value: Any, *, what: str, limit_bytes: int) -> str:
             nested at most 200 deep; exactly these types and no subclasses.
         what: whose value it is, for messages, e.g. ``"The result of step 'charge'"``.
         limit_bytes: the most bytes the text may have as UTF-8.
+        role: what it is for, on which the advice depends.
 
     Raises:
         NotStorable: a part is anything else; the message says where and of what type.
@@ -56,13 +75,18 @@ def encode_plain(value: Any, *, what: str, limit_bytes: int) -> str:
     """
     try:
         if type(value) not in _ALWAYS_PLAIN and not _is_plain(value, limit_bytes):
-            raise _refusal(value, what, limit_bytes)
+            raise _refusal(value, what, limit_bytes, role)
         encoded = _encode(value)
     except (ValueError, TypeError, RuntimeError, msgspec.MsgspecError) as error:
-        raise _refusal(value, what, limit_bytes, error) from error
+        raise _refusal(value, what, limit_bytes, role, error) from error
     if len(encoded) > limit_bytes:
         raise too_large(what, len(encoded), limit_bytes)
     return encoded.decode()
+
+
+def encode_payload(payload: Any, *, what: str, limit_bytes: int) -> str:
+    """Give the payload of an event as JSON text; refuses what `encode_plain` refuses."""
+    return encode_plain(payload, what=what, limit_bytes=limit_bytes, role="payload")
 
 
 def decode_plain(text: str, *, what: str = "A stored value") -> Any:
@@ -152,16 +176,21 @@ def _is_plain(value: Any, limit_bytes: int) -> bool:
     return False
 
 
-def _refusal(value: Any, what: str, limit_bytes: int, error: Exception | None = None) -> NotStorable:
+def _refusal(
+    value: Any, what: str, limit_bytes: int, role: Role, error: Exception | None = None
+) -> NotStorable:
     fault = first_fault(value, reason=_reason, parts_of=_plain_parts)
     if fault is None and error is None:
         return too_large(what, limit_bytes, limit_bytes, at_least=True)
     if fault is None:  # such as a dict that another thread changes meanwhile
         fault = Fault("$", None, f"cannot be encoded ({error})")
     if hasattr(type(fault.part), "__await__"):
-        todo = "Await it inside the step."
+        todo = _AWAIT[role]
+    elif _has_annotation(fault.part):
+        kind = type(fault.part)
+        todo = _ANNOTATE[role].format(example=_EXAMPLES.get(kind, kind.__name__))
     else:
-        todo = _ANNOTATE if _has_annotation(fault.part) else _PLAIN_ONLY
+        todo = _PLAIN_ONLY.format(verb="Return" if role == "result" else "Pass")
     return not_storable(what, fault, means="Plain JSON would not give it back as it is.", todo=todo)
 
 

@@ -45,7 +45,16 @@ class HttpRequest(msgspec.Struct, frozen=True):
         query: str = "",
         received_at_ms: int = 0,
     ) -> HttpRequest:
-        """Give a request built from texts; header names may be in any case."""
+        """Give a request built from texts.
+
+        Args:
+            body: the bytes that signatures cover.
+            headers: by name, in any case, or as pairs where a name comes several times.
+            method: upper case.
+            path: percent-encoded.
+            query: without the question mark.
+            received_at_ms: Unix milliseconds.
+        """
         return cls(method, path, query, _header_pairs(headers), body, received_at_ms)
 
     def header(self, name: str) -> str | None:
@@ -63,7 +72,13 @@ class HttpRequest(msgspec.Struct, frozen=True):
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
-    """One HTTP response, such as a source's answer to a handshake."""
+    """One HTTP response, such as a source's answer to a handshake.
+
+    Attributes:
+        status: e.g. 200.
+        headers: pairs; names in lower case.
+        body: its bytes.
+    """
 
     status: int
     headers: HeaderPairs = ()
@@ -76,7 +91,13 @@ class HttpResponse(msgspec.Struct, frozen=True):
         body: bytes = b"",
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
     ) -> HttpResponse:
-        """Give a response built from texts; header names may be in any case."""
+        """Give a response built from texts.
+
+        Args:
+            status: e.g. 200.
+            body: its bytes.
+            headers: by name, in any case, or as pairs where a name comes several times.
+        """
         return cls(status, _header_pairs(headers), body)
 
 

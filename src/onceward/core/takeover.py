@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onceward.core.model import AttemptRow, Millis, RunRow
 from onceward.core.states import RunState
 
 SUSPECT_FROM = 2
-"""Lost holders in a row, without a new checkpoint, from which a run is claimed alone."""
+"""Lost holders in a row, without a new checkpoint, from which a run is claimed after the others."""
+
+ALONE_FROM = 3
+"""Lost holders in a row from which a run is tried with no other suspect beside it."""
 
 CRASH_LIMIT = 4
-"""Lost holders in a row at which a run is held. Two tell a killer from its neighbours, who all
-die with it; from then on each is tried alone, and only a run that kills alone reaches the limit."""
+"""Lost holders in a row at which a run is held, if it was the only one under suspicion in the last.
+The first two tell a killer from the neighbours that die with it; a third that it kills by itself."""
+
+COMPANY_FACTOR = 2
+"""How many times the limit it takes where other runs were under suspicion each time."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +34,49 @@ class LostRun:
     log: AttemptRow
 
 
-def lost_run(run: RunRow, now: Millis, *, process_id: str, crash_limit: int | None) -> LostRun:
-    """Decide what a run becomes when its holder is gone.
+def lost_runs(
+    runs: Sequence[RunRow], now: Millis, *, process_id: str, crash_limit: int | None
+) -> list[LostRun]:
+    """Decide what all runs of one process become when it is gone.
+
+    A run is held only if the death can be laid at its door: if no other run of the process had lost
+    a holder before and made no checkpoint since. Otherwise a killer that comes again and again
+    beside a slow innocent run would have both held.
+
+    Args:
+        runs: as stored.
+        now: the store's time.
+        process_id: the lost holder, for the attempts' records.
+        crash_limit: lost holders in a row at which a run is held; None holds never.
+    """
+    suspected = sum(run.crashes > 0 for run in runs)
+    return [
+        lost_run(
+            run,
+            now,
+            process_id=process_id,
+            crash_limit=crash_limit,
+            is_alone=suspected - (run.crashes > 0) == 0,
+        )
+        for run in runs
+    ]
+
+
+def lost_run(
+    run: RunRow, now: Millis, *, process_id: str, crash_limit: int | None, is_alone: bool = True
+) -> LostRun:
+    """Decide what one run becomes when its holder is gone.
 
     Args:
         run: as stored.
         now: the store's time.
         process_id: the lost holder, for the attempt's record.
         crash_limit: lost holders in a row at which the run is held; None holds never.
+        is_alone: no other run of the holder was under suspicion.
     """
     crashes = run.crashes + 1
+    if crash_limit is not None and not is_alone:
+        crash_limit *= COMPANY_FACTOR
     is_cancelling = run.state is RunState.CANCELLING
     # A run that is being cancelled is not held: an answer would let it go on. At the limit its next
     # holder ends it without another go at its clean-up.

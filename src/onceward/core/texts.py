@@ -44,6 +44,28 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
+def name_of(function: object, name: str | None, what: str) -> str:
+    """Give *name*, or the function's own, if it can be a name of ours.
+
+    Raises:
+        ConfigError: it is no function, has no name of its own, or the name cannot be used.
+    """
+    if not callable(function):
+        raise errors.ConfigError(
+            f"{shown(function)} cannot be a {what}: it is not a function.",
+            means="Nothing was registered.",
+            todo=f"Decorate a function: @app.{what}() and the `def` below it.",
+        )
+    own = getattr(function, "__name__", "<no name>")
+    if name is None and own.startswith("<"):
+        raise errors.ConfigError(
+            f"The {what} {shown(function)} has no name of its own.",
+            means=f"A {what} is found again by its name.",
+            todo=f'Give it one: @app.{what}(name="…").',
+        )
+    return checked_name(own if name is None else name, what)
+
+
 def checked_id(event_id: str) -> str:
     """Give *event_id* if it can identify an event.
 

@@ -83,7 +83,7 @@ class Branches:
             StepNameRepeated: another branch uses the name, so that timing would decide who is who.
             StepMisuse: the name or the item cannot be stored.
         """
-        branch = caller or asyncio.current_task()
+        branch = caller or asyncio.current_task(self._loop)
         user = self._users.get(branch)
         if user is None:
             user = self._new_user(branch)
@@ -114,7 +114,7 @@ class Branches:
     def left(self) -> None:
         """Hear that a verb is over; its branch may end with it."""
         if self._has_tasks:
-            user = self._users.get(asyncio.current_task())
+            user = self._users.get(asyncio.current_task(self._loop))
             if user is not None and user.branch is not self.root:
                 # If the branch ends in this round of the loop, this comes before whoever awaits it
                 # goes on and makes the next branch.

@@ -82,7 +82,7 @@ async def _complete(execution: Execution, value: Any) -> None:
     try:
         text = workflow.result_codec.encode(
             value,
-            what=f"the result of workflow {workflow.name!r}",
+            what=f"The result of workflow {workflow.name!r}",
             limit_bytes=execution.worker.settings.value_bytes_max,
         )
     except errors.OncewardError as error:

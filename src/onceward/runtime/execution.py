@@ -17,6 +17,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.event import Event
@@ -78,18 +80,18 @@ class Execution:
         self.stopping: str | None = None  # why it unwinds: suspend, hold, release, deadline, lost
         self.hold_reason: str | None = None
         self.calls = 0  # verbs in progress, parked ones included
-        self.steps_in_flight: dict[StepKey, Millis] = {}
+        self.steps_in_flight: set[StepKey] = set()
         self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
         self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
         self.branches = Branches(self.loop)
-        self.recall = Recall(history, self.branches, self.loop, self._quiet)
+        self.recall = Recall(history, self.branches, self.loop, worker.context, self._quiet)
         self.parking = Parking(self)
         self.cancel = Cancel(
             self,
             is_on=run.state is RunState.CANCELLING,
-            is_delivered=any(row.state is StepState.CANCELLED for row in history),
+            is_delivered=bool(history) and any(row.state is StepState.CANCELLED for row in history),
         )
-        self._seq = max((row.seq for row in history), default=0)
+        self._seq = max(row.seq for row in history) if history else 0
         self._pending: PendingAdvance | None = None
         self._previous: PendingAdvance | None = None  # the one before, until it is durable
         self._latest: dict[StepKey, StepRow | None] = {}  # records of this go; None for results
@@ -104,7 +106,9 @@ class Execution:
         self.root = self.branches.root = self.loop.create_task(self._main())
         if self.run.deadline_at is not None and not self.cancel.is_on:
             left = max(0, self.run.deadline_at - self.worker.now_ms())
-            self._deadline = self.loop.call_later(left / 1000, self.stop, "deadline")
+            self._deadline = self.loop.call_later(
+                left / 1000, self.stop, "deadline", context=self.worker.context
+            )
 
     async def _main(self) -> None:
         """Run the code to its end, whatever that is, and commit what became of it."""
@@ -235,6 +239,7 @@ class Execution:
         if self.run.crashes and row.state is not StepState.OPEN:
             self.run.crashes = 0  # a new checkpoint: it is not what kills its holders
             pending.move = ending.move_of(self, self.run.state)
+            pending.future.add_done_callback(lambda _: self.worker.cleared(self.run_id))
 
     async def durable(self) -> None:
         """Return when everything that the run saved is durable and the lease stands."""
@@ -242,7 +247,8 @@ class Execution:
             if pending is not None and not pending.is_durable:
                 await self._commit(pending)
         self._previous = None
-        await self.worker.may_start_steps()
+        if not self.worker.has_lease():
+            await self.worker.may_start_steps()
         self.check_usable()
 
     async def _commit(self, pending: PendingAdvance) -> None:
@@ -363,7 +369,11 @@ class Execution:
     def answer(self, record: StepRow, result: codec.Codec) -> Any:
         """Give a saved outcome: the value, or the failure raised."""
         if record.state is StepState.FAILED:
-            raise failure_of(record)
+            try:
+                failure = failure_of(record)
+            except msgspec.DecodeError as error:
+                self.mismatch(record.key, f"its saved failure cannot be read: {error}")
+            raise failure
         if record.output is None:
             return None
         try:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from onceward.core import errors, failpoints
+from onceward.runtime.outage import Outage
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -28,6 +30,7 @@ class Heartbeat:
         self._worker = worker
         self._stop = threading.Event()
         self._loop_seen = threading.Event()
+        self._outage = Outage(_log, "the lease could not be renewed", "the lease is renewed again")
         self._thread = threading.Thread(target=self._beat_forever, name="onceward-heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -44,10 +47,14 @@ class Heartbeat:
         worker = self._worker
         pause_s = worker.settings.lease_ms / 1000 / BEATS_PER_LEASE
         self._loop_seen.set()
-        blocked_s = 0.0
-        while not self._stop.wait(pause_s):
+        blocked_s = took_s = 0.0
+        # A renewal that the store kept waiting counts from before the wait, so its lease may have
+        # ended when it is written: the next one follows at once.
+        while not self._stop.wait(max(0.0, pause_s - took_s)):
             blocked_s = self._watch_loop(blocked_s, pause_s)
+            started = time.monotonic()
             self.beat()
+            took_s = time.monotonic() - started
 
     def beat(self) -> None:
         """Renew the lease once; whatever happens, the next beat tries again."""
@@ -57,9 +64,11 @@ class Heartbeat:
         except errors.LeaseLost:
             self._on_loop(self._worker.evicted, process_id)
         except errors.OncewardError as error:
-            _log.warning("the lease could not be renewed, trying again: %s", error)
+            self._outage.failed(error)
         except Exception:  # noqa: BLE001 - whatever it is, the next renewal must be tried
             _log.exception("the lease could not be renewed, trying again")
+        else:
+            self._outage.worked()
 
     def _renew(self, process_id: str) -> None:
         worker = self._worker

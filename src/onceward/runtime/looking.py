@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING
 from onceward.core import errors
 from onceward.core.model import Millis
 from onceward.core.takeover import CRASH_LIMIT
+from onceward.runtime.outage import Outage
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
 
 _log = logging.getLogger("onceward.worker")
+
+KNOWN_DEAD: Millis = 0
+"""The lease of a process whose lock file is free."""
 
 
 class Looking:
@@ -33,6 +37,7 @@ class Looking:
         self._is_after_claim = False
         self._next_due: Millis | None = None
         self._took_over_at: Millis = 0
+        self._outage = Outage(_log, "the store is away", "the store is back")
         self._strays: dict[str, int] = {}  # runs that may be strays -> batches begun when they were seen
 
     def hint(self) -> None:
@@ -77,9 +82,11 @@ class Looking:
             except errors.LeaseLost:
                 worker.evicted(process_id)
             except (errors.StoreUnavailable, errors.ReplyLost) as error:
-                _log.warning("the store is away: %s", error.what)
+                self._outage.failed(error)
             except Exception:  # noqa: BLE001 - whatever it is, the next look must come (B086)
                 _log.exception("the look at the store failed; the next one comes in a poll")
+            else:
+                self._outage.worked()
 
     async def _look(self) -> None:
         worker = self._worker
@@ -90,9 +97,13 @@ class Looking:
                 worker.claim_due()
             else:
                 self.due_at(look.next_due)
-        is_dead = look.oldest_lease is not None and look.oldest_lease < now
-        if is_dead or now - self._took_over_at >= worker.settings.lease_ms:
-            # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
+        is_ended = look.oldest_lease is not None and look.oldest_lease < now
+        # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
+        is_time = now - self._took_over_at >= worker.settings.lease_ms
+        if is_time:
+            # What newer processes have registered meanwhile: events that come here start it too.
+            worker.routes.learn(await worker.read(worker.store.workflows))
+        if look.oldest_lease == KNOWN_DEAD or ((is_ended or is_time) and worker.may_judge()):
             await worker.read(self.take_over)
         if look.woken:
             parents = [worker.executions[run_id] for run_id in look.woken if run_id in worker.executions]
@@ -101,7 +112,7 @@ class Looking:
             await self._drop_lost()
         if look.owned > len(worker.executions) + worker.expected():
             await self._adopt()
-        worker.want_suspect()
+        worker.suspects.want()
 
     async def _drop_lost(self) -> None:
         """Stop runs that an operator took away from us in another process."""
@@ -118,13 +129,13 @@ class Looking:
         A run counts as one when every batch that was begun before it was first seen so is settled,
         and it has not come to memory since.
         """
-        worker, process_id = self._worker, self._worker.process_id
+        worker = self._worker
         batches = worker.committer.batches
-        owned = await worker.read(worker.store.owned, process_id)
+        owned = await worker.read(worker.store.owned, worker.process_id)
         seen, self._strays = self._strays, {}
         strays = []
         for run_id in owned:
-            if run_id in worker.executions or run_id in worker.arriving:
+            if worker.is_here(run_id):
                 continue
             if run_id in seen and worker.committer.settled >= seen[run_id]:
                 strays.append(run_id)
@@ -132,8 +143,13 @@ class Looking:
                 self._strays[run_id] = seen.get(run_id, batches)
         if strays:
             _log.warning("giving %d runs back whose claim was lost", len(strays))
-            await worker.read(worker.store.give_back, process_id, strays, worker.now_ms())
-            worker.claim_due()
+            await self.give_back(strays)
+
+    async def give_back(self, run_ids: list[str]) -> None:
+        """Make runs due again that are ours and not in memory."""
+        worker = self._worker
+        await worker.read(worker.store.give_back, worker.process_id, run_ids, worker.now_ms())
+        worker.claim_due()
 
     def take_over(self) -> None:
         """Free the runs of dead processes; blocks."""
@@ -150,8 +166,12 @@ class Looking:
         except Exception:  # noqa: BLE001 - whatever it is, the next look takes over
             _log.exception("a takeover failed")
             return
-        for process_id in taken.processes:
-            _log.warning("took over %d runs of process %s, whose lease ended", taken.released, process_id)
+        if taken.processes:
+            count, names = taken.released, ", ".join(taken.processes)
+            # A process that had no run leaves nothing to be told of at night.
+            level = logging.WARNING if count else logging.INFO
+            runs = "1 run" if count == 1 else f"{count} runs"
+            _log.log(level, "took over %s of a process that died or lost its lease: %s", runs, names)
         for run_id in taken.held:
             _log.error("run %s is held: it was lost with its process too often without progress", run_id)
         if taken.released:

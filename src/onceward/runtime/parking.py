@@ -8,16 +8,26 @@ flight, and either all waits have a time that is far enough away or a short ling
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from onceward.core import errors
 from onceward.core.model import Millis
+from onceward.runtime import own_timers
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
 
+_log = logging.getLogger("onceward.run")
+
 TIMER_S_MAX = 86_400
 """The longest timer of an event loop; beyond some weeks its arithmetic is not portable."""
+
+OWN_TIMER_S_MAX = 30
+"""How long a run that waits stays in memory for a timer of its code; it holds a slot meanwhile."""
+
+AFTER_TIMER_S = 0.01
+"""How long after such a timer the run is looked at again."""
 
 
 class Parking:
@@ -43,7 +53,9 @@ class Parking:
         if wake_at is not None:
             delay = max(0, wake_at - worker.now_ms()) / 1000
             # A timer of the loop counts from its own clock; it may be early by a millisecond.
-            timer = loop.call_later(min(delay, TIMER_S_MAX), self._ring, future, wake_at)
+            timer = loop.call_later(
+                min(delay, TIMER_S_MAX), self._ring, future, wake_at, context=worker.context
+            )
         execution.recall.look_when_quiet()
         try:
             return await future
@@ -59,7 +71,13 @@ class Parking:
             return
         left = wake_at - self._execution.worker.now_ms()
         if left > 0:
-            self._execution.loop.call_later(min(left / 1000, TIMER_S_MAX), self._ring, future, wake_at)
+            self._execution.loop.call_later(
+                min(left / 1000, TIMER_S_MAX),
+                self._ring,
+                future,
+                wake_at,
+                context=self._execution.worker.context,
+            )
         else:
             future.set_result(None)
 
@@ -92,9 +110,13 @@ class Parking:
         if earliest is not None and earliest - now <= linger_ms:
             return
         if len(wakes) == len(self._futures):
-            self._leave()
+            self._leave_unless_timed()
         elif self._linger is None:
-            self._linger = execution.loop.call_later(linger_ms / 1000, self._lingered)
+            self._look_again(linger_ms / 1000)
+
+    def _look_again(self, delay_s: float) -> None:
+        context = self._execution.worker.context
+        self._linger = self._execution.loop.call_later(delay_s, self._lingered, context=context)
 
     def _lingered(self) -> None:
         execution = self._execution
@@ -102,7 +124,29 @@ class Parking:
         if execution.stopping is None and self._are_all_parked() and not execution.unseen:
             earliest = min((wake for wake in self._futures.values() if wake is not None), default=None)
             if earliest is None or earliest - execution.worker.now_ms() > execution.worker.settings.linger_ms:
-                self._leave()
+                self._leave_unless_timed()
+
+    def _leave_unless_timed(self) -> None:
+        """Leave, but not while the code itself holds a timer that will soon fire."""
+        execution = self._execution
+        at = own_timers.earliest(execution.loop, execution)
+        if at is None:
+            self._leave()
+            return
+        left_s = at - execution.loop.time()
+        if left_s <= OWN_TIMER_S_MAX:
+            if self._linger is None:
+                self._look_again(max(0.0, left_s) + AFTER_TIMER_S)
+            return
+        _log.warning(
+            "run %s of %s leaves memory while its code holds a timer of its own that fires in %.0f s: an "
+            "asyncio.timeout or asyncio.sleep begins anew when the run comes back. Use ctx.step.sleep, or "
+            "timeout= of the step",
+            execution.run_id,
+            execution.run.workflow,
+            left_s,
+        )
+        self._leave()
 
     def _are_all_parked(self) -> bool:
         return bool(self._futures) and self._execution.calls == len(self._futures)

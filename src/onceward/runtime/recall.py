@@ -10,8 +10,8 @@ after some patience it gets its outcomes as it asks for them.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Sized
+from contextvars import Context
 
 import msgspec
 
@@ -38,6 +38,7 @@ class Recall:
         history: the records in saved order.
         branches: the code's branches.
         loop: the run's event loop.
+        context: of timers that are not the code's.
         quiet: called when the code is quiet and nothing saved is left to hand out.
     """
 
@@ -46,6 +47,7 @@ class Recall:
         history: list[StepRow],
         branches: Branches,
         loop: asyncio.AbstractEventLoop,
+        context: Context,
         quiet: Callable[[], None],
     ) -> None:
         self._records = {row.key: row for row in history}
@@ -54,13 +56,14 @@ class Recall:
         self._gone: set[int] = set()  # of these, the ones whose turn is over
         self._branches = branches
         self._loop = loop
+        self._context = context
         # What the loop runs next. Empty while we are asked means that nothing is under way at all;
         # uvloop does not show it, so there, and where other runs are busy, rounds are counted.
         self._ready: Sized | None = getattr(loop, "_ready", None)
         self._on_quiet = quiet
         self._asked: set[StepKey] = set()
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._fresh: deque[asyncio.Future[None]] = deque()
+        self._fresh: list[asyncio.Future[None]] = []
         self._newcomers: list[asyncio.Future[None]] = []
         self._is_settled = True  # the code was quiet since the last outcome
         self._patience: asyncio.TimerHandle | None = None
@@ -162,7 +165,7 @@ class Recall:
     def _begin_round(self) -> None:
         if self._branches.has_threads:
             self._rounds = 0
-            self._loop.call_later(THREAD_QUIET_S, self._tick, self._activity)
+            self._loop.call_later(THREAD_QUIET_S, self._tick, self._activity, context=self._context)
         else:
             self._rounds = QUIET_ROUNDS
             self._loop.call_soon(self._tick, self._activity)
@@ -187,7 +190,7 @@ class Recall:
         if following is not None and following.seq not in self._waiting and not self._has_diverged:
             if self._patience is None:
                 self._patience = self._loop.call_later(
-                    self._patience_ms(following) / 1000, self._lose_patience, following
+                    self._patience_ms(following) / 1000, self._lose_patience, following, context=self._context
                 )
             return False
         self._stop_patience()
@@ -200,7 +203,7 @@ class Recall:
             self._is_settled = False
             return True
         while self._fresh:
-            future = self._fresh.popleft()
+            future = self._fresh.pop(0)
             if not future.done():
                 future.set_result(None)
                 self._is_settled = False

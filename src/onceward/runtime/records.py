@@ -13,6 +13,9 @@ from onceward.core.model import RunRow, StepKey, StepRow
 CAUSES_MAX = 1_000
 """Exceptions looked at for one failure; a cycle of causes must not hang the end of a run."""
 
+LOGGED_CHARS_MAX = 1_000
+"""Of a message in the log: what a step's failure says last, what to do, must be in it."""
+
 
 def failed_steps(error: BaseException) -> list[StepKey]:
     """Give the steps whose failures ended an attempt.
@@ -72,6 +75,6 @@ def error_text(error: BaseException, *, is_final: bool = False) -> str:
 
 def one_line(error: BaseException) -> str:
     """Give an exception for a line of the log; line breaks in it cannot forge another (F49)."""
-    told = name_error(error, limit_chars=300)
-    text = f"{told['type']}: {told['message']}"
-    return "".join(char if char.isprintable() else "?" for char in text)[:300]
+    told = name_error(error, limit_chars=LOGGED_CHARS_MAX)
+    text = " ".join(f"{told['type']}: {told['message']}".split())
+    return "".join(char if char.isprintable() else "?" for char in text)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from onceward.authoring.workflow import Workflow
-from onceward.core.model import Millis
-from onceward.core.ports import Store
+from onceward.core.model import Millis, WorkflowRow
 from onceward.core.triggers import Trigger
 
 CACHE_MAX = 4_096
@@ -20,24 +19,19 @@ class Routes:
     """Matches events to workflows, with a memory.
 
     Args:
-        store: where other processes' registrations are.
         workflows: what this process registered; it always counts, stored or not.
     """
 
-    def __init__(
-        self, store: Store, workflows: dict[str, Workflow[..., Any]], now_ms: Callable[[], Millis]
-    ) -> None:
-        self._store = store
+    def __init__(self, workflows: dict[str, Workflow[..., Any]]) -> None:
         self._workflows = workflows
-        self._now_ms = now_ms
         self._table: dict[str, tuple[tuple[Trigger, ...], Millis | None]] = {}
         self._answers: dict[tuple[str, str], list[tuple[str, Millis | None]]] = {}
         self._rebuild({})
 
-    def refresh(self) -> None:
-        """Read the registrations of other processes; blocks."""
+    def learn(self, rows: Sequence[WorkflowRow]) -> None:
+        """Hear what is registered in the store, by this process and others."""
         stored = {}
-        for row in self._store.workflows():
+        for row in rows:
             triggers = tuple(Trigger.from_data(data) for data in msgspec.json.decode(row.triggers))
             stored[row.name] = (triggers, row.deadline_ms)
         self._rebuild(stored)

@@ -64,7 +64,7 @@ async def run_step(
             await execution.parking.park(None)
         tries += 1
         frame = Frame(execution, key, tries)
-        task = asyncio.current_task()
+        task = asyncio.current_task(execution.loop)
         if facts.key_place is not None:
             kwargs = facts.key_place.filled(args, kwargs, frame.idempotency_key)
         begun = worker.now_ms() if tries > 1 or record is not None else first_at
@@ -78,7 +78,7 @@ async def run_step(
                 failpoints.hit("step.after_body", str(key))
             text, value = facts.result.round_trip(
                 value,
-                what=f"the result of step {str(key)!r}",
+                what=f"The result of step {str(key)!r}",
                 limit_bytes=worker.settings.value_bytes_max,
             )
         except asyncio.CancelledError as error:
@@ -122,7 +122,7 @@ async def _body(
 ) -> Any:
     worker = execution.worker
     token = frame_var.set(frame)
-    execution.steps_in_flight[frame.key] = worker.now_ms()
+    execution.steps_in_flight.add(frame.key)
     try:
         if options.timeout_ms is None:
             return await _call(execution, function, args, kwargs, is_async)
@@ -141,7 +141,7 @@ async def _body(
     finally:
         frame.is_over = True
         frame_var.reset(token)
-        del execution.steps_in_flight[frame.key]
+        execution.steps_in_flight.discard(frame.key)
         if worker.is_draining and not execution.steps_in_flight:
             execution.loop.call_soon(execution.drain)
 

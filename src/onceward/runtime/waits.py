@@ -43,7 +43,14 @@ async def value(execution: Execution, key: StepKey, kind: str) -> Any:
         execution.save(record)
         if execution.recall.has_queue():
             await execution.recall.take_turn()
-    stored = msgspec.json.decode(record.output or "null")
+    try:
+        return _read(kind, record.output or "null")
+    except (ValueError, TypeError, OverflowError, OSError) as error:
+        execution.mismatch(key, f"its saved value cannot be read: {error}")
+
+
+def _read(kind: str, output: str) -> Any:
+    stored = msgspec.json.decode(output)
     if kind == "uuid":
         return uuid.UUID(stored)
     if kind == "now":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import os
 import socket
@@ -17,20 +18,22 @@ from typing import Any
 
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints, json_plain
-from onceward.core.ids import IdSource, content_hash
+from onceward.core.ids import RUN_ID_PREFIX, IdSource, content_hash
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
 from onceward.core.settings import Settings
-from onceward.core.states import TERMINAL, RunState
+from onceward.core.states import TERMINAL
 from onceward.core.takeover import SUSPECT_FROM
 from onceward.core.texts import checked_name, checked_subject
 from onceward.runtime.children import Children
+from onceward.runtime.claimed import claimed_row, held_move, is_fresh
 from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.looking import Looking
 from onceward.runtime.routes import Routes
+from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
 
 _log = logging.getLogger("onceward.worker")
@@ -41,11 +44,12 @@ DEPTH_MAX = 100
 UNWIND_S_MAX = 5
 """How long code may take to unwind when this process stops; then its lease decides."""
 
+HELD_UP = 5 / 8
+"""The share of a lease between two renewals from which something held them up: two beats missed. It
+takes a fault of three quarters of a lease to end the lease of another that lives."""
+
 INSIST_S = 0.2
 """A pause before a question that has to be answered is asked again."""
-
-ON_ITS_WAY = "on its way"
-"""Stands for a suspect that a claim asks for."""
 
 CLAIM_MAX = 100
 """Runs claimed by one batch; more would make everyone else's commit wait."""
@@ -88,13 +92,16 @@ class Worker:
         self.now_ms = now_ms
         self.ids = ids
         self.loop = asyncio.get_running_loop()
+        self.context = contextvars.Context()  # of the engine's own timers; see `own_timers`
         self.process_id = ""
         self.lease_until: Millis = 0
+        self._renewed_at: Millis = 0
+        self._judges_from: Millis = 0
         self.is_draining = False
         self.is_closing = False
         self.executions: dict[str, Execution] = {}
         self.arriving: set[str] = set()  # runs that are ours and whose records are being read
-        self.routes = Routes(store, workflows, now_ms)
+        self.routes = Routes(workflows)
         self.step_threads = Threads(settings.threads, "onceward-step")
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
         self.committer = Committer(
@@ -115,8 +122,8 @@ class Worker:
         self._reserved = 0  # slots promised to accepts and claims that are on their way
         self._is_claiming = False
         self._has_backlog = self._has_news = True
-        self._suspect: str | None = None  # the one that is here or on its way; only one at a time
-        self._want_suspect = True
+        self.suspects = Suspects(self.loop.time)
+        self._solo: RunRow | None = None  # a suspect that waits until it is the only one
         self._looking = Looking(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._loading: set[asyncio.Task[None]] = set()
@@ -134,7 +141,7 @@ class Worker:
         """Register, take over what the dead left, and begin to claim."""
         await self._join()
         await self.read(self._looking.take_over)
-        await self.read(self.routes.refresh)
+        self.routes.learn(await self.read(self.store.workflows))
         if self._heartbeat is not None:
             self._heartbeat.start()
         self._tasks = [self.loop.create_task(self._looking.forever())]
@@ -165,7 +172,7 @@ class Worker:
         )
         rows = [workflow.to_row(now) for workflow in self._registered.values()]
         await self.read(self.store.join, process, rows)
-        self.process_id, self.lease_until = process_id, lease_until
+        self.process_id, self.lease_until, self._renewed_at = process_id, lease_until, now
         self.committer.process_id, self.committer.epoch = process_id, 1
 
     async def stop(self, grace_s: float) -> None:
@@ -275,13 +282,14 @@ class Worker:
             if accepted.runs.get(run.workflow) != run.run_id:
                 continue
             if run.is_claimed:
-                self._begin(_claimed_row(run, accept.event), accept.event, [], holder)
+                self._begin(claimed_row(run, accept.event), accept.event, [], holder)
             else:
                 self.claim_due()
         return accepted
 
     def _unreserve(self, runs: Sequence[NewRun]) -> None:
-        self._reserved -= sum(run.is_claimed for run in runs)
+        for run in runs:
+            self._reserved -= run.is_claimed
 
     def start_accept(
         self, workflow: Workflow[..., Any], event_id: str | None, payload: str, content_hash: str | None
@@ -298,7 +306,8 @@ class Worker:
         )
         event = EventRow(
             source=f"start/{workflow.name}",
-            id=event_id if event_id is not None else self.ids.event_id(),
+            # One draw for both: in order of time, so that the index of events touches few pages.
+            id=event_id if event_id is not None else run.run_id.removeprefix(RUN_ID_PREFIX),
             type=workflow.name,
             payload=payload,
             received_at=now,
@@ -321,8 +330,8 @@ class Worker:
         self.check_depth(execution.run)
         checked_name(type_, "event type")
         now = self.now_ms()
-        text = json_plain.encode_plain(
-            payload, what=f"the payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
+        text = json_plain.encode_payload(
+            payload, what=f"The payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
         )
         event = EventRow(
             source=source,
@@ -362,11 +371,7 @@ class Worker:
 
     def expected(self) -> int:
         """Give how many runs may be ours in the store and are still on their way to memory."""
-        return self._reserved + len(self._loading)
-
-    def want_suspect(self) -> None:
-        """Let the next claim ask for a run that may have killed its holders."""
-        self._want_suspect = True
+        return self._reserved + len(self._loading) + (self._solo is not None)
 
     def _claims(self) -> list[Claim]:
         """Give the claims that ride along with the next batch."""
@@ -376,10 +381,8 @@ class Worker:
         if free <= 0:
             return []
         now, claims = self.now_ms(), []
-        if self._want_suspect and self._suspect is None:
-            # Runs that may have killed their holders come one at a time (RULINGS 6).
+        if self.suspects.ask():
             claims.append(Claim(1, self.names, now, suspects=True))
-            self._suspect, self._want_suspect = ON_ITS_WAY, False
         self._claim_limit = free - len(claims)
         if self._claim_limit:
             claims.append(Claim(self._claim_limit, self.names, now))
@@ -396,10 +399,9 @@ class Worker:
         self._reserved -= self._claim_reserved
         self._claim_reserved = 0
         self._looking.claimed()
-        if self._suspect == ON_ITS_WAY:
-            self._suspect = next(
-                (row.run.run_id for row in claimed or () if row.run.crashes >= SUSPECT_FROM), None
-            )
+        self.suspects.answered(
+            next((row.run for row in claimed or () if row.run.crashes >= SUSPECT_FROM), None)
+        )
         if claimed is None:
             self._has_backlog = False  # the next look tells
             return
@@ -411,7 +413,7 @@ class Worker:
             self.loop.call_soon(self.committer.claim)
         rest = []
         for row in claimed:
-            if _is_fresh(row.run):
+            if is_fresh(row.run):
                 self._begin(row.run, row.event, [], self.process_id)
             else:
                 rest.append(row)
@@ -441,25 +443,14 @@ class Worker:
         finally:
             self.arriving.difference_update(run_ids)
             for run_id in run_ids:
-                if run_id not in self.executions:
-                    self._let_go(run_id)
+                if run_id not in self.executions and not self._is_solo(run_id):
+                    self.cleared(run_id)
 
     def _hold_unreadable(self, run: RunRow) -> None:
         """Hold a run whose records cannot be read: damaged rows must not stop the others (F27)."""
         now = self.now_ms()
         pending = PendingAdvance(run.run_id, run.generation, run.fence, self.loop)
-        pending.move = RunMove(
-            state=RunState.HELD,
-            generation=run.generation,
-            attempt=run.attempt,
-            failures=run.failures,
-            crashes=run.crashes,
-            deadline_at=run.deadline_at,
-            started_at=run.started_at,
-            reason="damaged: its saved steps cannot be read",
-            problem_at=now,
-            now=now,
-        )
+        pending.move = held_move(run, now, "damaged: its saved steps cannot be read")
         self.committer.add(pending)
         _log.error("run %s of %s is held: its saved steps cannot be read", run.run_id, run.workflow)
 
@@ -475,16 +466,31 @@ class Worker:
             self._successors[run.run_id] = (run, event, history, holder)
             older.stop("lost")
             return
+        if self.suspects.must_wait(run):
+            self._solo = run
+            return
         execution = self.executions[run.run_id] = Execution(self, run, event, workflow, history)
         execution.begin()
         if self.is_draining:
             execution.drain()
 
-    def _let_go(self, run_id: str) -> None:
-        """Hear that a run does not go on here; if it was the suspect, the next may come."""
-        if self._suspect == run_id:
-            self._suspect, self._want_suspect = None, True
-            self.claim_due()
+    def is_here(self, run_id: str) -> bool:
+        """Say whether a run is in memory, or about to be."""
+        return run_id in self.executions or run_id in self.arriving or self._is_solo(run_id)
+
+    def _is_solo(self, run_id: str) -> bool:
+        return self._solo is not None and self._solo.run_id == run_id
+
+    def cleared(self, run_id: str) -> None:
+        """Hear that a run made a checkpoint or does not go on here; the next suspect may come."""
+        if not self.suspects.over(run_id):
+            return
+        if self._solo is not None and not self.suspects.must_wait(self._solo):
+            # By way of the store: meanwhile it may have been cancelled, or restarted.
+            self.suspects.over(self._solo.run_id)
+            self.spawn(self._looking.give_back([self._solo.run_id]))
+            self._solo = None
+        self.claim_due()
 
     def unloaded(self, execution: Execution) -> None:
         """Hear that a run left memory; its slot is free."""
@@ -497,7 +503,7 @@ class Worker:
             self._begin(*successor)
         self._unloaded.set()
         if run.run_id not in self.executions and run.run_id not in self.arriving:
-            self._let_go(run.run_id)
+            self.cleared(run.run_id)
         if execution.stopping == "lost":
             self.claim_due()
         elif run.state in TERMINAL:
@@ -557,8 +563,20 @@ class Worker:
 
     def renewed(self, lease_until: Millis) -> None:
         """Hear from the heartbeat that the lease was renewed."""
-        self.lease_until = lease_until
+        now = self.now_ms()
+        if now - self._renewed_at > self.settings.lease_ms * HELD_UP:
+            self._judges_from = now + self.settings.lease_ms // 2
+        self._renewed_at, self.lease_until = now, lease_until
         self._lease_renewed.set()
+
+    def may_judge(self) -> bool:
+        """Say whether the ended lease of another process means anything now.
+
+        What held our renewals up (the store was away, a stranger kept the file locked) held theirs
+        up too. They get two beats to catch up; otherwise whoever looks first when the store is back
+        would take the runs of every living process over, and charge each of them with a crash.
+        """
+        return self._judges_from <= self.now_ms() <= self._renewed_at + self.settings.lease_ms * HELD_UP
 
     def has_lease(self) -> bool:
         """Say whether the lease stands for long enough to begin something."""
@@ -579,6 +597,9 @@ class Worker:
             return
         self._is_rejoining = True
         self._successors.clear()
+        if self._solo is not None:
+            self.suspects.over(self._solo.run_id)
+            self._solo = None
         _log.error(
             "process %s lost its lease; it drops %d runs and starts afresh", process_id, len(self.executions)
         )
@@ -605,29 +626,3 @@ async def _no_steering(run_id: str, verb: str) -> None:
 
 async def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
     return await asyncio.to_thread(function, *args)
-
-
-def _claimed_row(run: NewRun, event: EventRow) -> RunRow:
-    """Give the row of a run that was written as ours, without reading it back."""
-    return RunRow(
-        run_id=run.run_id,
-        workflow=run.workflow,
-        source=event.source,
-        event_id=event.id,
-        created_at=run.created_at,
-        state=RunState.RUNNING,
-        fence=1,
-        started_at=run.created_at,
-        deadline_at=run.deadline_at,
-        replay_id=run.replay_id,
-        parent_run_id=run.parent_run_id,
-        parent_generation=run.parent_generation,
-        is_called=run.is_called,
-        depth=run.depth,
-        input=run.input,
-    )
-
-
-def _is_fresh(run: RunRow) -> bool:
-    """Say whether a claimed run was never claimed before, so that it has no history."""
-    return run.fence == 1 and run.attempt == 1 and run.generation == 1 and run.replay_of is None

@@ -84,6 +84,10 @@ class Source(ABC):
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
         """Give which secret the delivery was signed with.
 
+        Args:
+            request: as it came, its body byte for byte.
+            now_ms: the time, Unix milliseconds, for senders that sign theirs.
+
         Raises:
             SignatureInvalid: it is not proven genuine; nothing else may be raised.
         """
@@ -92,12 +96,20 @@ class Source(ABC):
     def normalize(self, request: HttpRequest) -> list[Incoming]:
         """Give the events of a verified delivery: none, one or several; always the same ones.
 
+        Args:
+            request: as `verify` saw it.
+
         Raises:
             BodyMalformed: it cannot be read; nothing else may be raised.
         """
 
     def handshake(self, request: HttpRequest, now_ms: int) -> HttpResponse | None:
-        """Give the answer when a verified request is a question of the protocol and no delivery."""
+        """Give the answer when a verified request is a question of the protocol and no delivery.
+
+        Args:
+            request: as `verify` saw it.
+            now_ms: the time, Unix milliseconds.
+        """
         return None
 
     def sign(

@@ -29,14 +29,20 @@ class Secret:
         return self._shown
 
 
-def secrets_from(given: str | Sequence[str], *, source: str) -> tuple[Secret, ...]:
+def secrets_from(given: object, *, source: str) -> tuple[Secret, ...]:
     """Give the secrets of a source's configuration, in the order given.
 
     Raises:
-        ConfigError: one of them is not text, empty, or has white space around it; a secret read
+        ConfigError: they are neither text nor a sequence, or one of them is not text, empty, or has white space around it; a secret read
             from a file or variable often brings its line end along and would then never match.
     """
-    texts: Sequence[object] = (given,) if isinstance(given, str) else tuple(given)
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
+        raise ConfigError(
+            f"The secrets of source {source!r} are {type(given).__name__}, not text.",
+            means="No delivery could be verified.",
+            todo="Look at where they are read from: is the variable set?",
+        )
+    texts: Sequence[object] = (given,) if isinstance(given, str) else given
     for position, text in enumerate(texts, start=1):
         if not isinstance(text, str):
             fault = f"is {type(text).__name__}, not text"

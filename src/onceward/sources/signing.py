@@ -29,6 +29,10 @@ def sole_header(request: HttpRequest, name: str) -> bytes:
     Two signature headers are refused, not tried in turn: proxies and frameworks disagree on which
     one counts.
 
+    Args:
+        request: as it came.
+        name: the header's, in any case.
+
     Raises:
         SignatureInvalid: it is absent, repeated or empty.
     """
@@ -43,12 +47,18 @@ def sole_header(request: HttpRequest, name: str) -> bytes:
 
 
 def hex_hmac(key: bytes, message: bytes, algorithm: str = "sha256") -> bytes:
-    """Give the HMAC (RFC 2104) in lower-case hexadecimal, as header bytes."""
+    """Give the HMAC (RFC 2104) in lower-case hexadecimal, as header bytes.
+
+    Args:
+        key: the secret's bytes.
+        message: the bytes that are signed.
+        algorithm: a name that `hmac.digest` knows.
+    """
     return hmac.digest(key, message, algorithm).hex().encode("ascii")
 
 
 def base64_hmac(key: bytes, message: bytes, algorithm: str = "sha256") -> bytes:
-    """Give the HMAC (RFC 2104) in base64 (RFC 4648) with padding, as header bytes."""
+    """Give the HMAC (RFC 2104) in base64 (RFC 4648) with padding, as header bytes; see `hex_hmac`."""
     return base64.b64encode(hmac.digest(key, message, algorithm))
 
 
@@ -98,6 +108,11 @@ def check_window(sent_at_seconds: int, now_ms: int, tolerance: timedelta) -> Non
     """Refuse a signed time that is further than *tolerance* from now, in either direction.
 
     The future counts as well: a time far ahead would stay replayable until then.
+
+    Args:
+        sent_at_seconds: Unix time, as the sender signed it.
+        now_ms: Unix milliseconds.
+        tolerance: to either side.
 
     Raises:
         SignatureInvalid: with the distance in seconds, so that an operator sees a skewed clock.

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Verified
+from onceward.core.duration import Duration, to_ms
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import Source, identifier, parse_object, subject_or_none
@@ -18,6 +19,7 @@ from onceward.sources.signing import check_window, hex_hmac, matching_secret, so
 
 HEADER = "Stripe-Signature"
 TOLERANCE = timedelta(seconds=300)
+_API_KEYS = (b"sk_", b"rk_", b"pk_")
 _SECONDS_MAX = 253_402_300_799  # the end of the year 9999
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,7 +31,8 @@ class Stripe(Source):
         name: see `Source`.
         secrets: the endpoint's signing secrets (``whsec_…``), used as they are, prefix included.
         insecure: see `Source`.
-        tolerance: how far the signed time may lie from now, before or after.
+        tolerance: how far the signed time may lie from now, before or after: a ``timedelta``, seconds or a
+            text such as ``"5m"``.
 
     An event's subject is the id of the object it is about (``data.object.id``, or
     ``related_object.id`` of a thin event).
@@ -45,16 +48,24 @@ class Stripe(Source):
         name: str | None = None,
         secrets: str | Sequence[str] = (),
         insecure: bool = False,
-        tolerance: timedelta = TOLERANCE,
+        tolerance: Duration = TOLERANCE,
     ) -> None:
         super().__init__(name=name, secrets=secrets, insecure=insecure)
-        if tolerance <= timedelta(0):
+        for secret in self.secrets:
+            if secret.key.startswith(_API_KEYS):
+                raise ConfigError(
+                    f"Source {self.name!r} was given one of Stripe's API keys as a secret.",
+                    means="It signs no delivery, so none could be verified with it.",
+                    todo="Give it the endpoint's signing secret, which begins with whsec_.",
+                )
+        tolerance_ms = to_ms(tolerance, what=f"tolerance of source {self.name!r}")
+        if not tolerance_ms:
             raise ConfigError(
-                f"Source {self.name!r} has a tolerance of {tolerance}.",
+                f"Source {self.name!r} has a tolerance of 0.",
                 means="Every delivery would be refused as too old.",
                 todo="Use a positive one; Stripe recommends five minutes.",
             )
-        self.tolerance = tolerance
+        self.tolerance = timedelta(milliseconds=tolerance_ms)
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
         """Check one of the ``v1`` signatures, then the age; other schemes are ignored.

@@ -230,8 +230,11 @@ class PackedBatch:
         """Give the events that callers wait for and whose winners have to be read."""
         if not outcome.lost_events:
             return set()
-        wanted = {(accept.event.source, accept.event.id) for accept in self._batch.accepts}
-        return outcome.lost_events & wanted
+        return outcome.lost_events & self.wanted_keys()
+
+    def wanted_keys(self) -> set[EventKey]:
+        """Give the events that callers wait for."""
+        return {(accept.event.source, accept.event.id) for accept in self._batch.accepts} & set(self.firsts)
 
     def accepted(self, outcome: Outcome, winners: Mapping[EventKey, Winner]) -> list[Accepted]:
         """Give what became of each accept of the batch.
@@ -245,12 +248,13 @@ class PackedBatch:
     def _accepted(self, accept: Accept, outcome: Outcome, winners: Mapping[EventKey, Winner]) -> Accepted:
         event = accept.event
         key = (event.source, event.id)
-        first = self.firsts[key]
         winner = winners.get(key)
-        is_refused = (accept.by_run, accept.by_fence) in outcome.lost_fences
+        is_unsent = accept.by_run is not None and accept.by_fence is None
+        is_refused = is_unsent or (accept.by_run, accept.by_fence) in outcome.lost_fences
         if is_refused or (key in outcome.lost_events and winner is None):
             return Accepted(False, False, {}, is_refused=True)
         if winner is None:
+            first = self.firsts[key]
             if first is accept:
                 return Accepted(False, False, {run.workflow: run.run_id for run in accept.runs})
             winner = Winner(first.event.content_hash, {run.workflow: run.run_id for run in first.runs})

@@ -277,6 +277,7 @@ def pins(lease_ms: int, server_version: int, *, is_hot: bool, is_local: bool) ->
     sound batch, and short enough that a stopped process holds nothing when its lease is out
     (RULINGS 2).
     """
+    half_ms = max(lease_ms // 2, 1)  # 0 would mean for ever
     settings = {
         "enable_seqscan": "off",
         "enable_hashjoin": "off",
@@ -285,8 +286,8 @@ def pins(lease_ms: int, server_version: int, *, is_hot: bool, is_local: bool) ->
         "enable_material": "off",
         "enable_memoize": "off",
         "jit": "off",  # what is disabled counts as so costly that it would set in
-        "lock_timeout": f"{lease_ms // 2}ms",
-        "idle_in_transaction_session_timeout": f"{lease_ms // 2}ms",
+        "lock_timeout": f"{half_ms}ms",
+        "idle_in_transaction_session_timeout": f"{half_ms}ms",
     }
     if is_hot:
         settings["plan_cache_mode"] = "force_generic_plan"

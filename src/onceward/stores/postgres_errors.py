@@ -64,9 +64,9 @@ _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry", 
 """What libpq says of an attempt to connect that the next attempt will not change."""
 
 _ADVICE = {
-    "25006": "Connect to the primary, or wait until the standby is promoted; Onceward tries again.",
-    "53100": "Free space on the database's disk; Onceward tries again.",
-    "53300": "Raise max_connections, or put a pooler in between; Onceward tries again.",
+    "25006": "Connect to the primary, or wait until the standby is promoted; instances that run try again.",
+    "53100": "Free space on the database's disk; instances that run try again.",
+    "53300": "Raise max_connections, or put a pooler in between; instances that run try again.",
     "42501": "Grant this role the rights on Onceward's schema.",
 }
 
@@ -90,10 +90,10 @@ def unavailable(error: psycopg.Error, address: str) -> errors.StoreUnavailable:
     state = f"{error.sqlstate}: " if error.sqlstate else ""
     return errors.StoreUnavailable(
         f"The database {address} cannot be used now ({state}{text_of(error)}).",
-        means="Nothing of this commit is known to be written.",
+        means="Nothing that was under way is known to be written.",
         todo=_ADVICE.get(
             error.sqlstate or "",
-            "Check that the server runs, its address, name and password; Onceward tries again.",
+            "Check that the server runs, its address, name and password; instances that run try again.",
         ),
     )
 

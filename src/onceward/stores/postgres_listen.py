@@ -75,10 +75,12 @@ class Listener:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """End the thread; safe to call twice."""
-        if not self._is_closed:
-            self._is_closed = True
-            os.write(self._wake_write, b"x")
+        """End the thread; safe to call twice, and from the callback."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        os.write(self._wake_write, b"x")
+        if threading.current_thread() is not self._thread:
             self._thread.join()
             os.close(self._wake_read)
             os.close(self._wake_write)

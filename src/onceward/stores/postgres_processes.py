@@ -18,7 +18,7 @@ import psycopg
 from onceward.core import errors
 from onceward.core.model import Millis, ProcessRow, RunRow, WorkflowRow
 from onceward.core.states import RunState
-from onceward.core.takeover import CRASH_LIMIT, LostRun, lost_run
+from onceward.core.takeover import CRASH_LIMIT, LostRun, lost_runs
 from onceward.stores.postgres_rows import AttemptColumns, attempt_columns, is_suspect
 from onceward.stores.postgres_session import Session
 from onceward.stores.postgres_statements import (
@@ -176,14 +176,15 @@ class PostgresProcesses:
         mine = parameters(process_id=process_id)
         self._do(session, "shut_out", **mine)
         self._do(session, "forget_process", **mine)
-        losses = Losses()
+        losses, runs = Losses(), []
         for row in self._do(session, "owned_runs", **mine):
             try:
-                run = to_value(RunRow, row)
+                runs.append(to_value(RunRow, row))
             except errors.StoreDamaged as error:
                 losses.add_damaged(row[0], now, error)
-            else:
-                losses.add(run, lost_run(run, now, process_id=process_id, crash_limit=crash_limit))
+        lost = lost_runs(runs, now, process_id=process_id, crash_limit=crash_limit)
+        for run, standing in zip(runs, lost, strict=True):
+            losses.add(run, standing)
         self._write(session, losses, now)
         return len(losses.released), losses.held
 

@@ -248,7 +248,7 @@ class BatchWriter:
         ]
         if holders:
             outcome.lost_fences.update(session.execute(self._call("fences", holders=encode_rows(holders))))
-        keys = {(accept.event.source, accept.event.id) for accept in batch.accepts}
+        keys = packed.wanted_keys()
         if keys:
             winners = self._winners(session, keys)
             accepted = self._accepted_deliveries(session, packed, keys)

@@ -11,6 +11,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,7 +38,20 @@ _UNTRUSTED = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN
 """After these a connection is made anew: a write or sync failed half way, or the file changed its
 mode under it, which the connection does not notice when it is mended."""
 
-_inherited: list[object] = []  # connections from before a fork: closing them here would harm the parent
+_open: weakref.WeakSet[Connections] = weakref.WeakSet()
+_inherited: list[Connections] = []
+"""Connections that were open when this process was forked off. Closing them would harm the parent,
+so they are kept. SQLite keeps its own notes of the locks that a process holds on a file; a child
+inherits the notes and not the locks, so a connection that it made anew would wait for a lock that
+nobody holds, or believe in one that it does not have."""
+
+
+def _inherit() -> None:
+    _inherited.extend(_open)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_inherit)
 
 
 def name_of(error: sqlite3.Error) -> str:
@@ -77,14 +91,18 @@ class Connections:
 
     def open(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
         """Connect, then let *prepare* check the schema; if it raises, nothing stays open."""
-        if self._pid != os.getpid():
-            _inherited.append((self._writer, self._reader, self.locks))
-            self._start()
+        if self._pid != os.getpid() and self not in _inherited:
+            self._start()  # made before the fork, and never open then
+        self._refuse_after_fork()
+        for other in _inherited:
+            if not self.is_memory and other.file == self.file:
+                other._refuse_after_fork()  # noqa: SLF001 - another of this class
         with self._write_lock:
             try:
                 with self.mapped():
                     if self._writer is None:
                         self._writer = self._connect()
+                    _open.add(self)
                     prepare(self._writer)
             except BaseException:
                 self.close()
@@ -100,6 +118,7 @@ class Connections:
             for connection in (self._reader, self._writer):
                 self._discard(connection)
             self._reader = self._writer = None
+            _open.discard(self)
             if self.locks is not None:
                 self.locks.release_all()
 
@@ -111,6 +130,7 @@ class Connections:
     def _connect(self) -> sqlite3.Connection:
         if self._shared is not None:
             return self._shared
+        self._refuse_missing_folder()
         self._refuse_read_only()
         connection = self._plain(cached_statements=256)
         try:
@@ -139,6 +159,24 @@ class Connections:
             cached_statements=cached_statements,
             timeout=BUSY_TIMEOUT_MS / 1000,
         )
+
+    def _refuse_missing_folder(self) -> None:
+        # SQLite says no more than that it is unable to open the file.
+        if self.is_memory:
+            return
+        folder = os.path.dirname(os.path.abspath(self.path))
+        if not os.path.isdir(folder):
+            raise errors.StoreUnavailable(
+                f"The folder {folder} of the store {self.path} does not exist.",
+                means="SQLite makes the file and not its folder; nothing was stored.",
+                todo="Make the folder, or name another: three slashes before a relative path, four before an absolute.",
+            )
+        if os.path.isdir(self.path):
+            raise errors.StoreUnavailable(
+                f"The store {self.path} is a folder.",
+                means="SQLite keeps everything in one file; nothing was stored.",
+                todo=f"Name a file in it, e.g. sqlite:///{self.path.rstrip('/')}/onceward.db.",
+            )
 
     def _refuse_read_only(self) -> None:
         # SQLite would open it to be read and leave a log with the same mode behind, which then
@@ -264,9 +302,15 @@ class Connections:
         if self._pid != os.getpid():
             raise errors.StoreForked(
                 f"The store {self.path} was opened by process {self._pid} and is used by its child {os.getpid()}.",
-                means="Sharing a SQLite connection over a fork corrupts the file.",
-                todo="Open the app after the fork: leave it to the web server's start-up, or call open() in the child.",
+                means="A SQLite file that is open over a fork would be corrupted, also by opening it anew.",
+                todo="Open the app after the fork and not before: leave it to the web server's start-up, or call "
+                "open() in the child only.",
             )
+
+    @property
+    def file(self) -> str:
+        """Give the file's one true path."""
+        return os.path.realpath(self.path)
 
     # --- errors --------------------------------------------------------------------------------
 
@@ -290,13 +334,13 @@ class Connections:
             return errors.StoreDamaged(
                 f"The file {self.path} is not a healthy SQLite database ({name}: {error}).",
                 means="Nothing was written.",
-                todo="Restore a backup, or recover the file with the sqlite3 command's .recover.",
+                todo="Is it the right file? If so, restore a backup, or recover it with the sqlite3 command's .recover.",
             )
         if name.startswith(_TRANSIENT):
             return errors.StoreUnavailable(
                 f"The file {self.path} cannot be used now ({name}: {error}).",
-                means="Nothing of this commit was written.",
-                todo="Check free space, permissions and other programs that hold the file; Onceward tries again.",
+                means="Nothing that was under way was written.",
+                todo="Check free space, permissions and other programs that hold the file; instances that run try again.",
             )
         return errors.StoreError(
             f"SQLite refused a statement ({name}: {error}).", means="Nothing was written."

@@ -25,7 +25,7 @@ from onceward.core.model import (
 )
 from onceward.core.ports import Accept, Accepted, Advance, Claim, Claimed, RunMove, Steer
 from onceward.core.states import TERMINAL, RunState
-from onceward.core.takeover import SUSPECT_FROM, lost_run
+from onceward.core.takeover import SUSPECT_FROM, lost_runs
 from onceward.stores.rows import to_claimed, to_value
 
 
@@ -318,16 +318,15 @@ class SqliteWrites:
         sql, namespace = self._sql, self._namespace
         connection.execute(sql["shut_out"], (namespace, process_id))
         connection.execute(sql["forget_process"], (namespace, process_id))
-        released, held = 0, []
+        released, held, runs = 0, [], []
         for row in connection.execute(sql["owned_runs"], (namespace, process_id)).fetchall():
-            run_id = row[0]
             try:
-                run = to_value(RunRow, row)
+                runs.append(to_value(RunRow, row))
             except errors.StoreDamaged as error:
-                self._hold_damaged(connection, run_id, now, error)
-                held.append(run_id)
-                continue
-            lost = lost_run(run, now, process_id=process_id, crash_limit=crash_limit)
+                self._hold_damaged(connection, row[0], now, error)
+                held.append(row[0])
+        losses = lost_runs(runs, now, process_id=process_id, crash_limit=crash_limit)
+        for run_id, lost in zip((run.run_id for run in runs), losses, strict=True):
             connection.execute(
                 sql["lose_run"],
                 (namespace, run_id, lost.state, lost.attempt, lost.crashes, lost.reason, lost.problem_at),

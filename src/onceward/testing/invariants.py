@@ -17,7 +17,7 @@ import msgspec
 from onceward.core.model import Millis
 from onceward.core.ports import Store
 from onceward.core.states import TERMINAL, RunState, StepState
-from onceward.core.takeover import CRASH_LIMIT, SUSPECT_FROM
+from onceward.core.takeover import COMPANY_FACTOR, CRASH_LIMIT, SUSPECT_FROM
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -449,7 +449,7 @@ def _crashes_are_bounded(facts: _Facts) -> Found:
     for run_id, run in facts.runs.items():
         crashes, state = run["crashes"], run["state"]
         is_held = state in ("held", "cancelling") or state in TERMINAL
-        if crashes < 0 or (crashes >= CRASH_LIMIT and not is_held):
+        if crashes < 0 or (crashes >= COMPANY_FACTOR * CRASH_LIMIT and not is_held):
             yield Violation("I16", run_id, f"it is {state} after {crashes} lost holders in a row")
         place = facts.queue.get(run_id)
         if place is not None and bool(place["is_suspect"]) is not (crashes >= SUSPECT_FROM):

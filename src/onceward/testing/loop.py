@@ -76,7 +76,7 @@ class SimHandle(asyncio.TimerHandle):
     def cancel(self) -> None:
         """Forget the callback."""
         self._cancelled = True
-        self._callback, self._args = None, ()
+        self._callback, self._args = _nothing, ()
 
     def run(self, loop: SimLoop) -> None:
         """Run it, in its context; what it raises is kept by the loop."""
@@ -86,6 +86,10 @@ class SimHandle(asyncio.TimerHandle):
             raise
         except BaseException as error:  # noqa: BLE001 - as event loops do
             loop.call_exception_handler({"exception": error, "handle": self})
+
+
+def _nothing(*_: Any) -> None:
+    """Be what a forgotten callback does."""
 
 
 class SimTask(asyncio.Task[Any]):
@@ -133,7 +137,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Give virtual seconds since the loop was made."""
         return self._now
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]  # arguments are not checked one by one here
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Run *callback* in the next round."""
@@ -142,15 +146,15 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._ready.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon  # there are no threads
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there are no threads
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run *callback* after *delay* seconds."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run *callback* at a time."""
@@ -299,7 +303,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 if task.done():
                     task._log_traceback = False
                     continue
-                task._log_destroy_pending = False
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coroutine: Any = task.get_coro()
                 for _ in range(CLOSES_MAX):
                     with contextlib.suppress(BaseException):
@@ -320,3 +324,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         """Say no: asyncio's debug mode looks at the real clock."""
         return False
+
+
+def new_loop(seed: int | str) -> SimLoop:
+    """Give a loop; sockets, signals, processes and threads are not in it."""
+    return SimLoop(seed)  # type: ignore[abstract]

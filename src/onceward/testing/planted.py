@@ -117,7 +117,9 @@ def _with_present_fence(process: Process, batch: Batch) -> Batch:
 
 
 _OPEN_GUARD = _all(
-    _statement("guard", "update onceward_committer set last_batch = ?", "insert into onceward_committer (last_batch"),
+    _statement(
+        "guard", "update onceward_committer set last_batch = ?", "insert into onceward_committer (last_batch"
+    ),
     _statement(
         "guard",
         " where namespace = ? and process_id = ? and epoch = ?",
@@ -211,7 +213,8 @@ def _without_deadlines(rows: list[StepRow]) -> list[StepRow]:
 
 def _wakes_earlier(rows: list[StepRow]) -> list[StepRow]:
     return [
-        row if row.wake_at is None else msgspec.structs.replace(row, wake_at=row.wake_at - 500) for row in rows
+        row if row.wake_at is None else msgspec.structs.replace(row, wake_at=row.wake_at - 500)
+        for row in rows
     ]
 
 
@@ -283,7 +286,9 @@ BUGS: dict[str, Bug] = {
     ),
     "cancel-forgets": Bug(
         "A run that is being cancelled is claimed as an ordinary one (I17).",
-        _statement("claim_run", "case state when 'cancelling' then 'cancelling' else 'running' end", "'running'"),
+        _statement(
+            "claim_run", "case state when 'cancelling' then 'cancelling' else 'running' end", "'running'"
+        ),
     ),
     "cut-not-saved": Bug(
         "That the code cut a step off is not saved (RULINGS 17).",

@@ -84,9 +84,7 @@ def run_seeds(seeds: Sequence[int], *, bug: str = "") -> list[Outcome]:
 
 
 def _outcomes(first: int, count: int, bug: str, jobs: int) -> Iterator[Outcome]:
-    chunks = [
-        range(start, min(start + CHUNK, first + count)) for start in range(first, first + count, CHUNK)
-    ]
+    chunks = [range(start, min(start + CHUNK, first + count)) for start in range(first, first + count, CHUNK)]
     if jobs == 1 or len(chunks) == 1:
         for chunk in chunks:
             yield from run_seeds(chunk, bug=bug)

@@ -226,7 +226,9 @@ class References:
         @app.workflow(on=shop["order.relay"], name="relay")
         async def relay(ctx: Context, event: Event) -> list[str]:
             program = Program(event.payload)
-            legs = [asyncio.create_task(step(ctx, program, "leg", str(item))) for item in range(program.items)]
+            legs = [
+                asyncio.create_task(step(ctx, program, "leg", str(item))) for item in range(program.items)
+            ]
             order: list[str] = []
             for leg in asyncio.as_completed(legs):
                 order.append((await leg).split("/")[0])

@@ -23,9 +23,11 @@ from onceward.core.arrival import Accepted, Incoming, Verified
 from onceward.core.errors import (
     BodyMalformed,
     BodyTooLarge,
+    ConfigError,
     OncewardError,
     SignatureInvalid,
     SourceUnknown,
+    StoreError,
     StoreUnavailable,
 )
 from onceward.core.messages import HttpRequest, HttpResponse
@@ -373,7 +375,14 @@ def _refuse(source: str, response: HttpResponse, check: str) -> HttpResponse:
 
 
 def _log_fault(source: str, error: Exception) -> None:
-    """Log where an unexpected exception came from; its text, which may hold payload, only at DEBUG."""
+    """Log where an unexpected exception came from; its text, which may hold payload, only at DEBUG.
+
+    Errors about the set-up and the store are ours, hold none, and say what to do.
+    """
+    if isinstance(error, ConfigError | StoreError):
+        text = " ".join(str(error).split())
+        log.error("delivery failed: source=%s error=%s", ascii(source[:_LOGGED_CHARS_MAX]), text)
+        return
     log.error(
         "delivery failed: source=%s error=%s\n%s",
         ascii(source[:_LOGGED_CHARS_MAX]),

@@ -8,7 +8,7 @@ import click
 @click.command("demo", short_help="Tell the true story of a crash.")
 @click.option(
     "--seed",
-    type=int,
+    type=click.IntRange(min=0),
     default=1,
     show_default=True,
     help="Varies orders, ids, amounts, deliveries and the moment of the crash.",

@@ -79,6 +79,12 @@ class Plan:
         """Give how many deliveries are genuine, or are not."""
         return sum((delivery.kind is Kind.GENUINE) == genuine for delivery in self.deliveries)
 
+    @property
+    def wrongs(self) -> list[str]:
+        """Give what is wrong with the deliveries that are not genuine, each kind once."""
+        seen = {delivery.kind for delivery in self.deliveries}
+        return [kind.value for kind in Kind if kind in seen and kind is not Kind.GENUINE]
+
 
 def planned(seed: int, now_seconds: int) -> Plan:
     """Give the plan of a seed; only the times written into the events depend on *now_seconds*."""

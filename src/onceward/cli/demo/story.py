@@ -251,7 +251,7 @@ class _Story:
         screen.say(
             f"Stripe and GitHub send {len(plan.events)} events, {len(plan.amounts)} of them paid orders,",
             f"in {plan.count(genuine=True)} deliveries. "
-            f"Strangers send {plan.count(genuine=False)}: forged, altered, stale, unsigned.",
+            f"Strangers send {plan.count(genuine=False)}: {', '.join(plan.wrongs)}.",
         )
         sending = asyncio.create_task(self._sender.send(plan.deliveries))
         watching = asyncio.create_task(self._watch())

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
+import shutil
 import signal
+import sys
 from pathlib import Path
 
 import click
@@ -13,6 +16,7 @@ from onceward.cli.demo.screen import Screen, home_relative
 from onceward.cli.demo.story import Options, Told, tell
 from onceward.cli.demo.verdict import Verdict, as_json, judged
 from onceward.core.errors import OncewardError
+from onceward.core.store_url import masked
 from onceward.version import __version__
 
 STORY_SECONDS_MAX = 120
@@ -85,4 +89,13 @@ def _conclude(screen: Screen, options: Options, told: Told, verdict: Verdict) ->
     if options.keep:
         screen.hint("kept", f"{told.folder}: store, ledger.jsonl, shop.log")
     else:
-        screen.hint("look", f"onceward demo --seed {options.seed} --keep leaves store, ledger and log behind")
+        screen.hint("look", f"{_again(options)} --keep leaves store, ledger and log behind")
+
+
+def _again(options: Options) -> str:
+    """Give the command that tells this story again, as it can be typed here."""
+    program = Path(sys.argv[0])
+    is_found = program.name != "onceward" or shutil.which("onceward") is not None
+    # `make demo` runs it from an environment that is not active.
+    command = ["onceward" if is_found else home_relative(str(program)), "demo", "--seed", str(options.seed)]
+    return shlex.join(command if options.store == "sqlite" else [*command, "--store", masked(options.store)])

@@ -145,7 +145,9 @@ class Driver:
 
         async def send(process: Process) -> None:
             emitted = await process.app.emit("news", payload, id=f"news-{number}")
-            runs = {"listener": handle.run_id for handle in emitted.runs}
+            runs = {}
+            for handle in emitted.runs:
+                runs["listener"] = handle.run_id
             world.oracle.replied(emitted.source, emitted.id, runs)
 
         self._sent.append(send)

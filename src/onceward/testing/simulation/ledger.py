@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import msgspec
 
 from onceward.authoring.context import Context
 from onceward.authoring.current import frame_var, session_var
+from onceward.core.takeover import ALONE_FROM, SUSPECT_FROM
 from onceward.runtime.execution import Execution
 from onceward.testing.invariants import Row
 from onceward.testing.loop import owner_var
@@ -93,15 +95,20 @@ class Ledger(Hands):
         self._judge_earlier(execution, key)
         self._judge_choice(run_id, generation, key)
         whose = (run_id, generation, key)
-        if self._keys.setdefault(frame.idempotency_key, whose) != whose or ctx.idempotency_key not in self._keys:
+        if (
+            self._keys.setdefault(frame.idempotency_key, whose) != whose
+            or ctx.idempotency_key not in self._keys
+        ):
             self._complain("RULINGS 12", run_id, f"{key} shares its idempotency key with another step")
         if self._key_of.setdefault(whose, frame.idempotency_key) != frame.idempotency_key:
             self._complain("RULINGS 12", run_id, f"{key} began with another idempotency key than before")
-        if execution.run.crashes >= 2 and process.worker is not None:
+        if execution.run.crashes >= SUSPECT_FROM and process.worker is not None:
             others = [
                 other.run_id
                 for other in process.worker.executions.values()
-                if other is not execution and other.run.crashes >= 2
+                if other is not execution
+                and other.run.crashes >= SUSPECT_FROM
+                and max(other.run.crashes, execution.run.crashes) >= ALONE_FROM
             ]
             if others:
                 self._complain("I16", run_id, f"{key} began beside other suspects: {others}")
@@ -136,7 +143,7 @@ class Ledger(Hands):
             self._complain("RULINGS 19", run_id, f"{key} began again, its failure had been caught")
 
     def _judge_earlier(self, execution: Execution, key: str) -> None:
-        """What had ended in this run when the step was asked for is durable now (RULINGS 5).
+        """Check that what had ended in this run when the step was asked for is durable now (RULINGS 5).
 
         What other branches saved since, the step's arguments cannot depend on.
         """
@@ -147,7 +154,7 @@ class Ledger(Hands):
                 self._complain("RULINGS 5", execution.run_id, f"{key} began before {earlier} was durable")
 
     def _judge_choice(self, run_id: str, generation: int, key: str) -> None:
-        """What followed a race, or a time-out, is the same on every attempt (RULINGS 17)."""
+        """Check that what followed a race, or a time-out, is the same on every attempt (RULINGS 17)."""
         if key.startswith("after "):
             place = key.partition(":")[0] if ":" in key else ""
             first = self._choices.setdefault((run_id, generation, place), key)
@@ -202,10 +209,8 @@ class Ledger(Hands):
 
 def _is_same(record: Row, value: Any) -> bool:
     stored = None if record["output"] is None else msgspec.json.decode(record["output"])
-    if record["kind"] == "now":
-        from datetime import UTC, datetime
-
-        return datetime.fromtimestamp(stored / 1000, UTC).isoformat() == value
+    if record["kind"] == "now" and isinstance(stored, int):
+        stored = datetime.fromtimestamp(stored / 1000, UTC).isoformat()
     return bool(stored == value)
 
 

@@ -180,9 +180,11 @@ class Mirror:
                 ours = [row for rows in self.runs.values() for row in getattr(rows, table)]
             mine = {tuple(row[column] for column in columns): row for row in ours}
             theirs = {tuple(row[column] for column in columns): row for row in tables[table]}
-            for key in sorted(mine.keys() | theirs.keys()):
-                if mine.get(key) != theirs.get(key):
-                    wrong.append(f"{table} {key} became {theirs.get(key)} in a commit that was not about it")
+            wrong += [
+                f"{table} {key} became {theirs.get(key)} in a commit that was not about it"
+                for key in sorted(mine.keys() | theirs.keys())
+                if mine.get(key) != theirs.get(key)
+            ]
         return wrong
 
 

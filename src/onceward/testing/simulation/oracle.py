@@ -268,9 +268,9 @@ class Oracle:
         if (run["generation"], run["attempt"]) < (reply.generation, reply.attempt):
             self.complain("I17", reply.run_id, f"was answered {reply}, it is in attempt {run['attempt']}")
         is_cancel = reply.effect in (Effect.BEGIN_CANCEL, Effect.CANCEL_NOW)
-        if is_cancel and run["generation"] == reply.generation:
-            if run["state"] not in ("cancelling", "cancelled", "held"):
-                self.complain("I17", reply.run_id, f"was answered {reply.text!r} and is {run['state']}")
+        is_same = run["generation"] == reply.generation
+        if is_cancel and is_same and run["state"] not in ("cancelling", "cancelled", "held"):
+            self.complain("I17", reply.run_id, f"was answered {reply.text!r} and is {run['state']}")
 
     # --- the end -----------------------------------------------------------------------------------------
 
@@ -302,7 +302,9 @@ class Oracle:
             return True
         if rows.run["state"] not in ("waiting", "cancelling"):
             return False
-        called = [row["child_run_id"] for row in rows.step if row["kind"] == "call" and row["state"] == "open"]
+        called = [
+            row["child_run_id"] for row in rows.step if row["kind"] == "call" and row["state"] == "open"
+        ]
         resting = [self.rests(child) for child in called if child in self.mirror.runs]
         states = {self.mirror.runs[child].run["state"] for child in called if child in self.mirror.runs}
         return bool(resting) and all(resting) and states <= {"held", "waiting"}

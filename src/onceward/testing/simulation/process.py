@@ -107,7 +107,7 @@ class Process(Owner):
         )
         worker.step_threads = InlineThreads(self)
         worker.steer_child = self.app._desk.steer_child
-        self.app._worker, self.app._store, self.app._pid = worker, worker.store, os.getpid()
+        self.app._worker, self.app._pid = worker, os.getpid()
         self.world.booted(self)
         try:
             await worker.start()
@@ -200,7 +200,14 @@ class InlineThreads(Threads):
         super().__init__(1, "simulated")
         self._process = process
 
-    async def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def run(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        may_begin: Callable[[], bool] | None = None,
+    ) -> Any:
         """Run *function* now and give its result when its time is over."""
         self._process.plain_seconds = 0.0
         try:

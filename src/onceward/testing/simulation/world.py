@@ -18,13 +18,13 @@ from onceward.core.ports import BatchResult
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.runtime.failpoints import FailpointRaised
 from onceward.stores.sqlite import SqliteStore
+from onceward.testing.loop import Deadlock, Spinning, new_loop, owner_var
 from onceward.testing.planted import Bug
-from onceward.testing.loop import Deadlock, SimLoop, Spinning, owner_var
 from onceward.testing.simulation import faults
 from onceward.testing.simulation.driver import Driver
 from onceward.testing.simulation.ledger import Ledger
 from onceward.testing.simulation.mirror import Mirror
-from onceward.testing.simulation.oracle import TERMINAL_NAMES, Oracle
+from onceward.testing.simulation.oracle import Oracle
 from onceward.testing.simulation.process import Killed, Process
 
 OPERATIONS_MIN = 200
@@ -76,7 +76,7 @@ class World:
         self.seed = seed
         self.bug = bug
         self.dice = random.Random(f"world {seed}")  # noqa: S311 - repeatable is what it must be
-        self.loop = SimLoop(seed)
+        self.loop = new_loop(seed)
         self.connection = fresh_database()
         self.temper = faults.temper_of(self.dice)
         self.settings: dict[str, Any] = {
@@ -384,7 +384,7 @@ class World:
         return all(self.oracle.rests(run_id) for run_id in self.mirror.runs)
 
     def _any_database(self) -> SqliteStore:
-        return SqliteStore_of(self)
+        return _store_of(self)
 
     def emits_by_maker(self) -> dict[tuple[str, int, str, int], int]:
         """Count the events that bodies emitted and the runs that they started, by who says he made them."""
@@ -402,7 +402,7 @@ class World:
         return made
 
 
-def SqliteStore_of(world: World) -> SqliteStore:
+def _store_of(world: World) -> SqliteStore:
     store = SqliteStore(":memory:", namespace="default", now_ms=lambda: 0, connection=world.connection)
     store.open(migrate=False)
     return store

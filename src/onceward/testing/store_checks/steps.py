@@ -221,9 +221,7 @@ def a_failure_is_opened_for_the_next_attempt_by_its_holder(stores: StoreFactory)
     """The automatic retry: the failed record opens in the commit that ends the attempt, once."""
     process = Process(stores)
     run = process.start("evt_1")
-    assert process.save(
-        run, step("charge", seq=1, state="failed", tries=8), step("ship", seq=2, state="cut")
-    )
+    assert process.save(run, step("charge", seq=1, state="failed", tries=8), step("ship", seq=2, state="cut"))
     opened = step("charge", seq=1, state="open", tries=0)
     freed = step("ship", seq=2, state="open", tries=0)
     backoff = move(

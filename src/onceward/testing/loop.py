@@ -324,3 +324,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         """Say no: asyncio's debug mode looks at the real clock."""
         return False
+
+
+def new_loop(seed: int | str) -> SimLoop:
+    """Give a loop; sockets, signals, processes and threads are not in it."""
+    return SimLoop(seed)  # type: ignore[abstract]

@@ -18,7 +18,7 @@ from onceward.core.ports import BatchResult
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.runtime.failpoints import FailpointRaised
 from onceward.stores.sqlite import SqliteStore
-from onceward.testing.loop import Deadlock, SimLoop, Spinning, owner_var
+from onceward.testing.loop import Deadlock, Spinning, new_loop, owner_var
 from onceward.testing.planted import Bug
 from onceward.testing.simulation import faults
 from onceward.testing.simulation.driver import Driver
@@ -76,7 +76,7 @@ class World:
         self.seed = seed
         self.bug = bug
         self.dice = random.Random(f"world {seed}")  # noqa: S311 - repeatable is what it must be
-        self.loop = SimLoop(seed)  # type: ignore[abstract]  # no sockets, signals or processes in there
+        self.loop = new_loop(seed)
         self.connection = fresh_database()
         self.temper = faults.temper_of(self.dice)
         self.settings: dict[str, Any] = {

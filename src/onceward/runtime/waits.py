@@ -28,7 +28,11 @@ async def sleep(execution: Execution, key: StepKey, delay_ms: Millis) -> None:
     wake_at: Millis = record.wake_at  # type: ignore[assignment]
     if wake_at > now:
         await execution.parking.park(wake_at)
-    execution.save(execution.row(key, "sleep", StepState.DONE, now, record=record, wake_at=wake_at))
+    row = execution.row(key, "sleep", StepState.DONE, now, record=record, wake_at=wake_at)
+    if row.ended_at is not None and row.ended_at < wake_at:
+        # The clock was set back since the deadline passed; the record does not say otherwise (I14).
+        row = msgspec.structs.replace(row, ended_at=wake_at)
+    execution.save(row)
     if execution.recall.has_queue():
         await execution.recall.take_turn()
 

@@ -13,7 +13,7 @@ from onceward.core.model import StepRow
 from onceward.core.ports import Accept, Accepted, Advance, Batch, BatchResult, Steer
 from onceward.core.states import MOVES, TERMINAL, Effect, Move, RunState
 from onceward.core.steer import Reply
-from onceward.core.takeover import CRASH_LIMIT, SUSPECT_FROM
+from onceward.core.takeover import CRASH_LIMIT
 from onceward.testing.invariants import TABLES as ALL_TABLES
 from onceward.testing.invariants import Row, check_rows
 from onceward.testing.simulation.mirror import ALL_OF_RUN, Mirror, RunRows
@@ -195,20 +195,11 @@ class Oracle:
             owner = _owner(rows)
             if owner in processes:
                 touched.append(run_id)
-                self._judge_loss(run_id, rows, self.world.cause_of_death(str(owner)))
+                self.lost.setdefault(run_id, []).append(self.world.cause_of_death(str(owner)))
                 moved = (run_id, rows.run["fence"] + 1)
                 self._fence_moves[moved] = ("take_over", self.world.loop.time())
         self.mirror.refresh_processes()
         self._refresh(touched, "take_over")
-
-    def _judge_loss(self, run_id: str, rows: RunRows, cause: str) -> None:
-        """Judge that a suspect does not die with another one that kills its process (RULINGS 6)."""
-        self.lost.setdefault(run_id, []).append(cause)
-        killer = self.mirror.runs.get(cause.removeprefix("poison "))
-        if killer is None or killer is rows or _owner(killer) != _owner(rows):
-            return
-        if min(rows.run["crashes"], killer.run["crashes"]) >= SUSPECT_FROM:
-            self.complain("I16", run_id, f"it was claimed beside {killer.run['run_id']}, which kills")
 
     def _refresh(self, run_ids: Iterable[str], by: str) -> None:
         """Read runs again and judge how they changed."""

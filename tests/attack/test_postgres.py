@@ -137,8 +137,6 @@ def test_replies_to_commits_are_dropped(postgres_site: Site, postgres_server: Po
         thread.join()
         proxy.heal()
         judge_load(site, ports, replies)
-        assert all(count == 1 for count in site.counts("charge").values()) or True
-        print("faults", proxy.faults_made if hasattr(proxy, "faults_made") else faults)
 
 
 @pytest.mark.parametrize("kill", [False, True])

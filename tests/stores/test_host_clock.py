@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from onceward.core.settings import SETTINGS, resolve
+from onceward.stores.choose import make_store
 from onceward.stores.host_clock import HostClock
 from onceward.stores.sqlite import SqliteStore
 
@@ -51,3 +53,17 @@ def test_a_host_that_cannot_tell_its_boots_uses_the_wall_clock(tmp_path: Path) -
 
     assert store.now_ms() == WALL
     store.close()
+
+
+def test_an_app_keeps_its_files_clock_when_the_wall_clock_is_set(
+    tmp_path: Path,
+) -> None:
+    settings = resolve(SETTINGS, {"store": f"sqlite:///{tmp_path / 'a.db'}"}, {})
+    first = make_store(settings, now_ms=lambda: WALL, draw=lambda: 0.5)
+    first.open(migrate=True)
+    second = make_store(settings, now_ms=lambda: WALL + HOUR_MS, draw=lambda: 0.5)
+    second.open(migrate=True)
+
+    assert abs(second.now_ms() - first.now_ms()) < HOUR_MS / 2
+    first.close()
+    second.close()

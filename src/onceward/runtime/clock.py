@@ -15,6 +15,8 @@ from onceward.core.model import Millis
 
 _log = logging.getLogger("onceward.clock")
 
+_NEVER_SET = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 JUMP_MS = 2_000
 """A difference between two looks at the store's clock that counts as a jump."""
 
@@ -33,8 +35,8 @@ def wall_ms() -> Millis:
 
 
 def monotonic_ms() -> Millis:
-    """Give the host's monotonic clock in milliseconds."""
-    return time.monotonic_ns() // 1_000_000
+    """Give a clock of the host that never jumps, in milliseconds; time that the host slept counts."""
+    return time.clock_gettime_ns(_NEVER_SET) // 1_000_000
 
 
 class StoreClock:

@@ -27,9 +27,11 @@ def make_store(settings: Settings, *, now_ms: Callable[[], Millis], draw: Callab
     """
     url = _url(settings)
     if isinstance(url, SqliteUrl):
+        from onceward.stores.host_clock import HostClock
         from onceward.stores.sqlite import SqliteStore
 
-        return SqliteStore(url.path, namespace=settings.namespace, now_ms=now_ms)
+        host = None if url.is_memory else HostClock.here()
+        return SqliteStore(url.path, namespace=settings.namespace, now_ms=now_ms, host=host)
     try:
         from onceward.stores.postgres import PostgresStore
     except ModuleNotFoundError as error:

@@ -278,6 +278,18 @@ class References:
                 await step(ctx, program, "plan b")
             return await step(ctx, program, "settle")
 
+        @app.workflow(on=shop["order.patient"], name="patient", retry=RUN_RETRY)
+        async def patient(ctx: Context, event: Event) -> str:
+            program = Program(event.payload)
+            await step(ctx, program, "ask")
+            limit = program.limit_ms / 1000
+            self.hands.asks(ctx, "answer")
+            answer = await ctx.step.run(
+                "answer", self.act, ctx, program, "answer", retry=STEP_RETRY, timeout=limit
+            )
+            self.hands.saw(ctx, "answer", answer)
+            return answer
+
         @app.workflow(on=shop["order.undo"], name="undo")
         async def undo(ctx: Context, event: Event) -> str:
             program = Program(event.payload)
@@ -363,8 +375,9 @@ TRIGGERED = (
     "hurry",
     "nest",
     "stubborn",
+    "patient",
     "undo",
     "parent",
     "herald",
 )
-"""Workflows that an event of the shop starts; with ``child`` and ``listener`` that makes fourteen."""
+"""Workflows that an event of the shop starts; with ``child`` and ``listener`` that makes sixteen."""

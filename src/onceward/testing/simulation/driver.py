@@ -282,7 +282,7 @@ class Driver:
         if process is not None and process.is_up and not process.is_stopping:
             self.world.faulted("stop", process)
             process.is_up = False
-            process.spawn(process.stop(self._dice.choice((0.0, 0.3, 2.0))))
+            process.spawn(process.stop(self._dice.choice((0.0, 0.0, 0.3, 2.0))))
 
 
 _VERBS: dict[RunState, tuple[str, ...]] = {

@@ -98,7 +98,7 @@ ACTS = {
     "outage": 0.4,
     "clock jump": 0.7,
     "mute": 0.6,
-    "stop": 0.8,
+    "stop": 1.6,
 }
 """What the driver of a seed does and how often, before the seed's own mix."""
 

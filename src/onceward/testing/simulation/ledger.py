@@ -45,6 +45,8 @@ class Ledger(Hands):
             tuple[Execution, str], tuple[str, ...]
         ] = {}  # what had ended when a step was asked for
         self._caught: set[tuple[str, int, str]] = set()
+        self._key_of: dict[tuple[str, int, str], str] = {}
+        self._keys: dict[str, tuple[str, int, str]] = {}  # idempotency key -> whose
         self._choices: dict[tuple[str, int, str], str] = {}
         self.begun = 0
         self.ended = 0
@@ -92,6 +94,14 @@ class Ledger(Hands):
         self._judge_record(execution, key, record, frame.try_number, max_tries)
         self._judge_earlier(execution, key)
         self._judge_choice(run_id, generation, key)
+        whose = (run_id, generation, key)
+        if (
+            self._keys.setdefault(frame.idempotency_key, whose) != whose
+            or ctx.idempotency_key not in self._keys
+        ):
+            self._complain("RULINGS 12", run_id, f"{key} shares its idempotency key with another step")
+        if self._key_of.setdefault(whose, frame.idempotency_key) != frame.idempotency_key:
+            self._complain("RULINGS 12", run_id, f"{key} began with another idempotency key than before")
         if execution.run.crashes >= SUSPECT_FROM and process.worker is not None:
             others = [
                 other.run_id

@@ -19,6 +19,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "hurry": ("slow", "after late", "after in time"),
     "nest": ("outer[0]", "inner[0a]", "inner[0b]", "outer[1]", "inner[1a]", "close"),
     "stubborn": ("luck", "plan b", "settle"),
+    "patient": ("ask", "answer"),
     "undo": ("book", "pay", "clean up: unbook", "clean up: close"),
     "parent": ("rest",),
     "herald": ("announce", "bow"),

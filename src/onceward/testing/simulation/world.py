@@ -30,8 +30,8 @@ from onceward.testing.simulation.process import Killed, Process
 OPERATIONS_MIN = 200
 """Operations of one seed at least: what the driver does, and what processes commit."""
 
-TROUBLE_SECONDS = 2.0
-TROUBLE_OPERATIONS = 125
+TROUBLE_SECONDS = 2.5
+TROUBLE_OPERATIONS = 140
 """Virtual time and operations of one time of trouble at least; coming to rest takes more of both."""
 
 REST_SECONDS_MAX = 90.0

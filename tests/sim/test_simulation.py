@@ -1,0 +1,102 @@
+"""The deterministic simulation keeps every promise over two thousand seeds, and can see when not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onceward.testing import simulate
+from onceward.testing.planted import BUGS
+from onceward.testing.simulation import faults
+
+SEEDS = 2_000
+PART = 50
+"""Seeds in one test, so that several processes share them."""
+
+FOUND_WITHIN = 300
+"""Seeds in which a planted bug must show."""
+
+SOURCE = Path(simulate.__file__).parents[2]
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, PART))
+def test_every_promise_is_kept(first: int) -> None:
+    outcomes = simulate.run_seeds(range(first, first + PART))
+
+    broken = [outcome.violations[0] for outcome in outcomes if outcome.violations]
+    assert broken == [], f"see it again with: make sim SEEDS=1 FROM={broken[0].split()[1]}"
+    assert min(outcome.operations for outcome in outcomes) >= 200
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    found = next((seed for seed in range(FOUND_WITHIN) if simulate.run_seed(seed, bug=name).violations), None)
+
+    assert found is not None, BUGS[name].sentence
+
+
+def test_the_same_seed_is_the_same_world_in_every_process() -> None:
+    seeds = (11, 12, 13)
+    here = [simulate.run_seed(seed).trace_hash for seed in seeds]
+
+    assert [simulate.run_seed(seed).trace_hash for seed in seeds] == here
+    code = (
+        "from onceward.testing import simulate\n"
+        f"print([simulate.run_seed(seed).trace_hash for seed in {seeds}])"
+    )
+    for salt in ("1", "2"):
+        there = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": str(SOURCE)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        assert there.stdout.strip() == str(here)
+    assert len(set(here)) == len(seeds)
+
+
+def test_every_kind_of_fault_happens_and_a_seed_mixes_a_dozen() -> None:
+    outcomes = simulate.run_seeds(range(40))
+
+    kinds = [sum(count > 0 for count in outcome.faults.values()) for outcome in outcomes]
+    assert {kind for outcome in outcomes for kind, count in outcome.faults.items() if count} == set(
+        faults.KINDS
+    )
+    assert sorted(kinds)[len(kinds) // 2] >= 12
+    passed = {name for outcome in outcomes for name in outcome.failpoints}
+    assert passed >= set(faults.FAILPOINTS)
+
+
+def test_a_trace_is_kept_when_it_is_asked_for() -> None:
+    silent, told = simulate.run_seed(5), simulate.run_seed(5, keep_trace=True)
+
+    assert silent.trace == []
+    assert len(told.trace) > told.operations
+    assert silent.trace_hash == told.trace_hash
+
+
+def test_the_command_line_ends_with_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate.main(["--seeds", "3", "--from", "20", "--jobs", "1"]) == 0
+
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (told["seeds"], told["violations"], told["bug"]) == (3, 0, None)
+
+
+def test_the_command_line_says_how_to_see_a_broken_seed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert simulate.main(["--seeds", "1", "--from", "4", "--jobs", "1", "--bug", "no-guard"]) == 1
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("seed 4 operation ")
+    assert "make sim SEEDS=1 FROM=4 BUG=no-guard" in lines[1]
+    assert json.loads(lines[-1])["violations"] == 1
+
+
+def test_a_bug_that_is_not_found_has_an_exit_code_of_its_own() -> None:
+    assert simulate.main(["--seeds", "0", "--jobs", "1", "--bug", "no-guard"]) == 2

@@ -16,6 +16,7 @@ from onceward.runtime.records import deadline_error, error_text, failed_steps, j
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
+    from onceward.runtime.journal import Journal
 
 _log = logging.getLogger("onceward.run")
 
@@ -194,7 +195,7 @@ async def _leave_until_due(execution: Execution) -> None:
     await _end(execution, move_of(execution, state, due_at=due_at, reason=reason))
 
 
-def move_of(execution: Execution, state: RunState, **changes: Any) -> RunMove:
+def move_of(execution: Journal, state: RunState, **changes: Any) -> RunMove:
     """Give the run's new mutable part: as it is, save for the state and *changes*."""
     run, now = execution.run, execution.worker.now_ms()
     is_end = state in TERMINAL

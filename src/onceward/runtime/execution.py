@@ -31,8 +31,8 @@ from onceward.core.states import RunState, StepState
 from onceward.runtime import ending, starts, waits
 from onceward.runtime.branches import LAST_WORDS_ROUNDS, Branches
 from onceward.runtime.cancel import Cancel
-from onceward.runtime.committer import PendingAdvance
 from onceward.runtime.functions import facts_of
+from onceward.runtime.journal import Journal
 from onceward.runtime.parking import Parking
 from onceward.runtime.recall import Recall
 from onceward.runtime.records import error_text, failure_of
@@ -50,7 +50,7 @@ CLEAN_UP_LOOK_S = 0.05
 """How often a run that is being cancelled looks whether its other branches have cleaned up."""
 
 
-class Execution:
+class Execution(Journal):
     """One loaded run.
 
     Args:
@@ -69,19 +69,11 @@ class Execution:
         workflow: Workflow[..., Any],
         history: list[StepRow],
     ) -> None:
-        self.worker = worker
-        self.run = run
-        self.run_id = run.run_id
-        self.generation = run.generation
-        self.attempt = run.attempt
+        super().__init__(worker, run, history)
         self.event = Event(event, run.input)
         self.workflow = workflow
         self.is_sync = not workflow.is_async
-        self.loop = worker.loop
         self.root: asyncio.Task[None] | None = None
-        self.is_ending = False  # its code is over, its last commit is on its way
-        self.stopping: str | None = None  # why it unwinds: suspend, hold, release, deadline, lost
-        self.hold_reason: str | None = None
         self.calls = 0  # verbs in progress, parked ones included
         self.steps_in_flight: set[StepKey] = set()
         self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
@@ -94,10 +86,6 @@ class Execution:
             is_on=run.state is RunState.CANCELLING,
             is_delivered=bool(history) and any(row.state is StepState.CANCELLED for row in history),
         )
-        self._seq = max(row.seq for row in history) if history else 0
-        self._pending: PendingAdvance | None = None
-        self._previous: PendingAdvance | None = None  # the one before, until it is durable
-        self._latest: dict[StepKey, StepRow | None] = {}  # records of this go; None for results
         self._deadline: asyncio.TimerHandle | None = None
         self._verbs: set[asyncio.Task[Any]] = set()  # tasks of verbs that threads wait for
         self._is_begun = False
@@ -223,139 +211,6 @@ class Execution:
         for task in (*self.branches.tasks(), *self._verbs):
             if task is not self.root and not task.done():
                 task.cancel()
-
-    # --- what is to be committed ---------------------------------------------------------------
-
-    def operation(self) -> PendingAdvance:
-        """Give the operation that gathers, a new one if the last was taken by a batch."""
-        pending = self._pending
-        if pending is None or pending.is_taken:
-            if pending is not None and not pending.is_durable:
-                self._previous = self._previous or pending
-            pending = self._pending = PendingAdvance(self.run_id, self.generation, self.run.fence, self.loop)
-            self.worker.committer.add(pending)
-        return pending
-
-    def check_previous(self) -> None:
-        """Raise what a commit failed with that nobody waited for: what comes now would stand on it."""
-        previous = self._previous
-        if previous is not None and previous.is_durable:
-            self._previous = None
-        elif previous is not None and previous.future.done():
-            self._previous = None
-            if not previous.future.result():
-                raise errors.LeaseLost("The run was taken over or steered by an operator.")
-
-    def save(self, row: StepRow, accepts: list[Accept] | None = None) -> None:
-        """Hand a record over to be committed; nobody waits for it yet.
-
-        Raises:
-            Suspended: the run's last commit is on its way. What a branch that nobody awaited saves
-                now would come after it, and could take the end back.
-        """
-        if self.is_ending:
-            raise errors.Suspended("the run has ended; let this exception pass")
-        pending = self.operation()
-        pending.steps[row.key] = row
-        self._latest[row.key] = None if row.state is StepState.DONE else row
-        if accepts:
-            pending.accepts.extend(accepts)
-        if self.run.crashes and row.state is not StepState.OPEN:
-            self.run.crashes = 0  # a new checkpoint: it is not what kills its holders
-            pending.move = ending.move_of(self, self.run.state)
-            pending.future.add_done_callback(lambda _: self.worker.cleared(self.run_id))
-
-    async def durable(self) -> None:
-        """Return when everything that the run saved is durable and the lease stands."""
-        for pending in (self._previous, self._pending):
-            if pending is not None and not pending.is_durable:
-                await self._commit(pending)
-        self._previous = None
-        if not self.worker.has_lease():
-            await self.worker.may_start_steps()
-        self.check_usable()
-
-    async def _commit(self, pending: PendingAdvance) -> None:
-        try:
-            if not await pending.future:
-                self.stop("lost")
-        except errors.OncewardError as error:
-            if not isinstance(error, errors.LeaseLost):
-                self.hold_reason = ending.unstorable_text(error)
-                self.stop("hold")
-            raise errors.Suspended("the run leaves memory; let this exception pass") from error
-
-    def may_begin(self) -> bool:
-        """Say, in any thread, whether a body may begin right now."""
-        return self.stopping is None and not self.is_ending and self.worker.has_lease()
-
-    def check_usable(self) -> None:
-        """Refuse to go on while the run unwinds."""
-        if self.stopping is not None or self.is_ending:
-            raise errors.Suspended("the run leaves memory; let this exception pass")
-
-    def is_from_outside(self, error: BaseException) -> bool:
-        """Say whether a cancellation comes from outside the body; if the run unwinds, pass it on."""
-        if self.stopping is not None:
-            raise errors.Suspended("the run leaves memory; let this exception pass") from error
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-
-    def row(
-        self,
-        key: StepKey,
-        kind: str,
-        state: StepState,
-        started_at: Millis,
-        *,
-        record: StepRow | None = None,
-        **more: Any,
-    ) -> StepRow:
-        """Give a step's next record; it goes on from *record*, if there is one."""
-        is_open = state is StepState.OPEN
-        if record is not None:
-            started_at = record.started_at
-            more.setdefault("child_run_id", record.child_run_id)
-        self._seq += 1
-        return StepRow(
-            name=key.name,
-            item=key.item,
-            ordinal=key.ordinal,
-            seq=self._seq,
-            kind=kind,
-            state=state,
-            attempt=self.attempt,
-            started_at=started_at,
-            ended_at=None if is_open else self.worker.now_ms(),
-            **more,
-        )
-
-    def latest(self, key: StepKey) -> StepRow | None:
-        """Give the newest record of a step, if it is no result."""
-        if key in self._latest:
-            return self._latest[key]
-        return self.recall.record(key)
-
-    def cut_after(self, seq: int) -> list[StepRow]:
-        """Give what the code cut off after the outcome with that number."""
-        rows = [self.latest(key) for key in {**dict.fromkeys(self.recall.keys()), **self._latest}]
-        return [row for row in rows if row is not None and row.state is StepState.CUT and row.seq > seq]
-
-    def _note_cut(self, key: StepKey, kind: str, error: asyncio.CancelledError) -> None:
-        """Save that the code cut a step off before its body, in a back-off or in another wait.
-
-        What the code does then is decided by it, so a later go must do the same (RULINGS 17).
-        """
-        if not self.is_from_outside(error):
-            return
-        record = self.latest(key)
-        if key in self._latest and record is None:
-            return  # it was done already
-        if record is None or record.state is StepState.OPEN:
-            now = self.worker.now_ms()
-            tries = 1 if record is None else max(1, record.tries)
-            wake_at = record.wake_at if record is not None and kind == "sleep" else None
-            self.save(self.row(key, kind, StepState.CUT, now, record=record, tries=tries, wake_at=wake_at))
 
     # --- saved answers -------------------------------------------------------------------------
 

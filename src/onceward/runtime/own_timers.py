@@ -9,6 +9,7 @@ engine are made in ``Worker.context``.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from onceward.authoring.current import Session, frame_var, session_var
@@ -17,15 +18,18 @@ from onceward.authoring.current import Session, frame_var, session_var
 def earliest(loop: asyncio.AbstractEventLoop, session: Session) -> float | None:
     """Give when, by the loop's clock, the first timer of a run's code fires; None if it has none.
 
-    Event loops do not show their timers officially. asyncio's own has a list; where there is none
-    (uvloop), no timer is seen.
+    Event loops do not show their timers officially. asyncio's own has lists of those to come and of
+    what is ready now, fired timers among it; where there are none (uvloop), no timer is seen.
     """
-    found: float | None = None
-    timers: list[Any] = getattr(loop, "_scheduled", [])
-    for timer in timers:
-        context = getattr(timer, "_context", None)
-        if context is None or timer.cancelled() or context.get(session_var) is not session:
-            continue
-        if context.get(frame_var) is None and (found is None or timer.when() < found):
-            found = timer.when()
-    return found
+    ready: Iterable[Any] = getattr(loop, "_ready", ())
+    if any(_is_of(handle, session) for handle in ready):
+        return loop.time()
+    timers: Iterable[Any] = getattr(loop, "_scheduled", ())
+    return min((timer.when() for timer in timers if _is_of(timer, session)), default=None)
+
+
+def _is_of(handle: Any, session: Session) -> bool:
+    context = getattr(handle, "_context", None)
+    if context is None or handle.cancelled():
+        return False
+    return context.get(session_var) is session and context.get(frame_var) is None

@@ -1,0 +1,191 @@
+"""What one run has saved in this go, and what it wants saved next.
+
+Records gather in one operation until a batch takes it; nobody waits for a commit but those whose
+next effect must not come before it.
+
+What must stay true: what comes later never becomes durable before what came earlier; nothing is
+saved after the run's last commit was handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from onceward.core import errors
+from onceward.core.model import Millis, RunRow, StepKey, StepRow
+from onceward.core.ports import Accept
+from onceward.core.states import StepState
+from onceward.runtime import ending
+from onceward.runtime.committer import PendingAdvance
+from onceward.runtime.recall import Recall
+
+if TYPE_CHECKING:
+    from onceward.runtime.worker import Worker
+
+
+class Journal:
+    """The writing half of a loaded run.
+
+    Args:
+        worker: whose clock and committer it uses.
+        run: as claimed.
+        history: its saved records in saved order.
+
+    Attributes:
+        is_ending: its code is over, its last commit is on its way.
+        stopping: why its code unwinds: suspend, hold, release, deadline, lost; None while it runs.
+        hold_reason: why it is to be held, if it is.
+    """
+
+    recall: Recall
+
+    def __init__(self, worker: Worker, run: RunRow, history: list[StepRow]) -> None:
+        self.worker = worker
+        self.loop = worker.loop
+        self.run = run
+        self.run_id = run.run_id
+        self.generation = run.generation
+        self.attempt = run.attempt
+        self.is_ending = False
+        self.stopping: str | None = None
+        self.hold_reason: str | None = None
+        self._seq = max(row.seq for row in history) if history else 0
+        self._pending: PendingAdvance | None = None
+        self._previous: PendingAdvance | None = None  # the one before, until it is durable
+        self._latest: dict[StepKey, StepRow | None] = {}  # records of this go; None for results
+
+    def stop(self, why: str) -> None:
+        """Unwind the run's code."""
+        raise NotImplementedError
+
+    def operation(self) -> PendingAdvance:
+        """Give the operation that gathers, a new one if the last was taken by a batch."""
+        pending = self._pending
+        if pending is None or pending.is_taken:
+            if pending is not None and not pending.is_durable:
+                self._previous = self._previous or pending
+            pending = self._pending = PendingAdvance(self.run_id, self.generation, self.run.fence, self.loop)
+            self.worker.committer.add(pending)
+        return pending
+
+    def check_previous(self) -> None:
+        """Raise what a commit failed with that nobody waited for: what comes now would stand on it."""
+        previous = self._previous
+        if previous is not None and previous.is_durable:
+            self._previous = None
+        elif previous is not None and previous.future.done():
+            self._previous = None
+            if not previous.future.result():
+                raise errors.LeaseLost("The run was taken over or steered by an operator.")
+
+    def save(self, row: StepRow, accepts: list[Accept] | None = None) -> None:
+        """Hand a record over to be committed; nobody waits for it yet.
+
+        Raises:
+            Suspended: the run's last commit is on its way. What a branch that nobody awaited saves
+                now would come after it, and could take the end back.
+        """
+        if self.is_ending:
+            raise errors.Suspended("the run has ended; let this exception pass")
+        pending = self.operation()
+        pending.steps[row.key] = row
+        self._latest[row.key] = None if row.state is StepState.DONE else row
+        if accepts:
+            pending.accepts.extend(accepts)
+        if self.run.crashes and row.state is not StepState.OPEN:
+            self.run.crashes = 0  # a new checkpoint: it is not what kills its holders
+            pending.move = ending.move_of(self, self.run.state)
+            pending.future.add_done_callback(lambda _: self.worker.cleared(self.run_id))
+
+    async def durable(self) -> None:
+        """Return when everything that the run saved is durable and the lease stands."""
+        for pending in (self._previous, self._pending):
+            if pending is not None and not pending.is_durable:
+                await self._commit(pending)
+        self._previous = None
+        if not self.worker.has_lease():
+            await self.worker.may_start_steps()
+        self.check_usable()
+
+    async def _commit(self, pending: PendingAdvance) -> None:
+        try:
+            if not await pending.future:
+                self.stop("lost")
+        except errors.OncewardError as error:
+            if not isinstance(error, errors.LeaseLost):
+                self.hold_reason = ending.unstorable_text(error)
+                self.stop("hold")
+            raise errors.Suspended("the run leaves memory; let this exception pass") from error
+
+    def may_begin(self) -> bool:
+        """Say, in any thread, whether a body may begin right now."""
+        return self.stopping is None and not self.is_ending and self.worker.has_lease()
+
+    def check_usable(self) -> None:
+        """Refuse to go on while the run unwinds."""
+        if self.stopping is not None or self.is_ending:
+            raise errors.Suspended("the run leaves memory; let this exception pass")
+
+    def is_from_outside(self, error: BaseException) -> bool:
+        """Say whether a cancellation comes from outside the body; if the run unwinds, pass it on."""
+        if self.stopping is not None:
+            raise errors.Suspended("the run leaves memory; let this exception pass") from error
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+
+    def row(
+        self,
+        key: StepKey,
+        kind: str,
+        state: StepState,
+        started_at: Millis,
+        *,
+        record: StepRow | None = None,
+        **more: Any,
+    ) -> StepRow:
+        """Give a step's next record; it goes on from *record*, if there is one."""
+        is_open = state is StepState.OPEN
+        if record is not None:
+            started_at = record.started_at
+            more.setdefault("child_run_id", record.child_run_id)
+        self._seq += 1
+        return StepRow(
+            name=key.name,
+            item=key.item,
+            ordinal=key.ordinal,
+            seq=self._seq,
+            kind=kind,
+            state=state,
+            attempt=self.attempt,
+            started_at=started_at,
+            ended_at=None if is_open else self.worker.now_ms(),
+            **more,
+        )
+
+    def latest(self, key: StepKey) -> StepRow | None:
+        """Give the newest record of a step, if it is no result."""
+        if key in self._latest:
+            return self._latest[key]
+        return self.recall.record(key)
+
+    def cut_after(self, seq: int) -> list[StepRow]:
+        """Give what the code cut off after the outcome with that number."""
+        rows = [self.latest(key) for key in {**dict.fromkeys(self.recall.keys()), **self._latest}]
+        return [row for row in rows if row is not None and row.state is StepState.CUT and row.seq > seq]
+
+    def _note_cut(self, key: StepKey, kind: str, error: asyncio.CancelledError) -> None:
+        """Save that the code cut a step off before its body, in a back-off or in another wait.
+
+        What the code does then is decided by it, so a later go must do the same (RULINGS 17).
+        """
+        if not self.is_from_outside(error):
+            return
+        record = self.latest(key)
+        if key in self._latest and record is None:
+            return  # it was done already
+        if record is None or record.state is StepState.OPEN:
+            now = self.worker.now_ms()
+            tries = 1 if record is None else max(1, record.tries)
+            wake_at = record.wake_at if record is not None and kind == "sleep" else None
+            self.save(self.row(key, kind, StepState.CUT, now, record=record, tries=tries, wake_at=wake_at))

@@ -48,5 +48,10 @@ async def eventually_async(
 
 
 def named(value: object) -> str:
-    """Give a parameter's id: what it shows as, without the address that differs in each process."""
+    """Give a parameter's id: what it shows as, without what differs in each process.
+
+    Addresses do, and the order of sets.
+    """
+    if isinstance(value, set | frozenset):
+        return f"{type(value).__name__} of {', '.join(sorted(map(named, value)))}"
     return re.sub(r" at 0x[0-9a-f]+", "", shown(value))

@@ -169,7 +169,8 @@ def test_a_drain_that_breaks_off(nursery: Nursery, story: str, where: str, actio
     first = nursery.fork(story, mode="drain", grace="0s", failpoint=f"release.{where}:{action}", **settings)
     second = None
     if action == "kill":
-        assert first.wait() == -signal.SIGKILL, nursery.logs()
+        # A run that ended just before the drain leaves nothing to release, and nobody is killed.
+        assert first.wait() in (-signal.SIGKILL, 0), nursery.logs()
     elif action == "pause" and first.wait_stopped():
         second = nursery.fork(story, **settings)
         second.has_ended(1.0)

@@ -18,7 +18,7 @@ SEEDS = 2_000
 PART = 50
 """Seeds in one test, so that several processes share them."""
 
-FOUND_WITHIN = 300
+FOUND_WITHIN = 600
 """Seeds in which a planted bug must show."""
 
 SOURCE = Path(simulate.__file__).parents[2]

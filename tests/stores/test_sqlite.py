@@ -575,6 +575,7 @@ WALKS = {
     "look": "the first due run in the order of the index, and the few processes",
     "workflows": "few rows",
     "processes": "few rows",
+    "unregistered": "owners by their own index, against few processes",
     "same_instance": "few rows",
 }
 """Statements that may walk through a namespace, and why that is cheap."""

@@ -25,7 +25,7 @@ from onceward.stores.sqlite import SqliteStore
 from onceward.stores.sqlite_connection import WAL_PAGES_MAX, Connections
 from onceward.stores.statements import SQLITE_MACROS, load, render
 from onceward.testing import check_invariants
-from onceward.testing.store_scene import LEASE_MS, START, Process, accept, raised, step
+from onceward.testing.store_scene import LEASE_MS, START, Process, accept, raised, step, together
 from tests.helpers import eventually
 from tests.stores.factories import SqliteFile, SqliteMemory
 from tests.stores.sqlite_process import Remote
@@ -78,6 +78,17 @@ def test_processes_that_open_a_new_file_at_once_all_can(remotes: list[Remote], s
 
     assert [remote.receive() for remote in remotes] == [{"ok": None}] * PROCESSES
     stores.make().open(migrate=False)
+
+
+def test_a_switch_to_wal_that_others_make_too_is_waited_for(tmp_path: Path) -> None:
+    """SQLite turns some of them away at once, whatever their timeout."""
+    for number in range(40):
+        stores = SqliteFile(tmp_path / f"{number}.db")
+        fresh = [stores.make() for _ in range(8)]
+        try:
+            together(*(lambda store=store: store.open(migrate=True) for store in fresh))
+        finally:
+            stores.close()
 
 
 def test_processes_share_one_file(remotes: list[Remote], stores: SqliteFile) -> None:

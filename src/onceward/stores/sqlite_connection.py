@@ -11,6 +11,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,10 @@ from onceward.stores.lockfiles import CHECKPOINT, LockFiles
 
 BUSY_TIMEOUT_MS = 10_000
 """How long a statement waits for another process's write before the store counts as busy."""
+
+WAL_TRIES_MAX = 1_000
+WAL_PAUSE_SECONDS = 0.01
+"""How often, and how far apart, a new file is put into WAL mode while others do the same."""
 
 WAL_PAGES_MAX = 4_000
 """Pages after which the checkpointing process copies the log into the file (16 MB)."""
@@ -135,7 +140,7 @@ class Connections:
         connection = self._plain(cached_statements=256)
         try:
             self._keep_private()
-            connection.execute("pragma journal_mode = wal")
+            self._switch_to_wal(connection)
             connection.execute("pragma synchronous = full")
             connection.execute("pragma wal_autocheckpoint = 0")
             connection.execute("pragma foreign_keys = off")
@@ -150,6 +155,20 @@ class Connections:
             self._discard(connection)
             raise
         return connection
+
+    def _switch_to_wal(self, connection: sqlite3.Connection) -> None:
+        # SQLite does not always wait for another process's lock here, whatever its timeout: of
+        # several that open a new file at once, some are turned away at once.
+        connection.execute("pragma busy_timeout = 0")
+        for left in reversed(range(WAL_TRIES_MAX)):
+            try:
+                connection.execute("pragma journal_mode = wal")
+                break
+            except sqlite3.OperationalError as error:
+                if name_of(error) != "SQLITE_BUSY" or not left:
+                    raise
+            time.sleep(WAL_PAUSE_SECONDS)
+        connection.execute(f"pragma busy_timeout = {BUSY_TIMEOUT_MS}")
 
     def _plain(self, *, cached_statements: int) -> sqlite3.Connection:
         return sqlite3.connect(

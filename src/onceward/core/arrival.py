@@ -5,9 +5,13 @@ Sources make `Verified` and `Incoming`; the engine turns them into rows and answ
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
+
+Outcome: TypeAlias = Literal["accepted", "duplicate", "refused", "malformed", "busy"]
+"""What became of a delivery, for senders that want a reply of their own kind: all its events are
+new or some are; all were there already; it is not genuine; it cannot be read; send it again later."""
 
 
 class Verified(msgspec.Struct, frozen=True):
@@ -16,9 +20,12 @@ class Verified(msgspec.Struct, frozen=True):
     Attributes:
         secret_index: position of the secret that matched in the source's list, so that an operator
             sees when an old one falls silent; None when nothing was checked (``insecure=True``).
+        sent_at_ms: the time that the sender signed, Unix milliseconds, for the operator's view of
+            clock skew; None where it signs none.
     """
 
     secret_index: int | None = None
+    sent_at_ms: int | None = None
 
 
 UNVERIFIED = Verified()
@@ -28,7 +35,8 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a delivery, as its source normalised it.
 
     Attributes:
-        id: what the provider calls this event; the same on every redelivery.
+        id: what the provider calls this event; the same on every redelivery. Where it names none,
+            one derived from what stays the same between its attempts.
         type: the kind of event that triggers match, e.g. ``checkout.session.completed``.
         payload: the decoded JSON value that workflows see.
         payload_is_body: *payload* is the request's whole body, so the body's text can be stored as
@@ -38,6 +46,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
         version: a time or sequence by which events of one subject are ordered, or None.
         id_is_signed: False when the id stands outside the signature. Whoever captured one delivery
             can then send it again under new ids; the body's hash, kept beside the id, shows that.
+        id_is_derived: the provider gives no id, and *id* was computed from the event's content.
     """
 
     id: str
@@ -48,6 +57,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     occurred_at_ms: int | None = None
     version: int | None = None
     id_is_signed: bool = True
+    id_is_derived: bool = False
 
 
 class AcceptedEvent(msgspec.Struct, frozen=True, rename={"event_id": "id", "run_ids": "runs"}):

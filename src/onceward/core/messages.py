@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,6 +26,8 @@ class HttpRequest(msgspec.Struct, frozen=True):
         headers: pairs in the order of arrival; names in lower case, a name may come several times.
         body: the bytes that signatures cover.
         received_at_ms: when the receiver got it, Unix milliseconds.
+        url: the whole address as the sender called it, scheme, host and query included, for schemes
+            that sign it; empty where it is not known.
     """
 
     method: str
@@ -33,6 +36,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     headers: HeaderPairs
     body: bytes
     received_at_ms: int
+    url: str = ""
 
     @classmethod
     def of(
@@ -44,6 +48,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
         path: str = "/",
         query: str = "",
         received_at_ms: int = 0,
+        url: str = "",
     ) -> HttpRequest:
         """Give a request built from texts.
 
@@ -54,8 +59,13 @@ class HttpRequest(msgspec.Struct, frozen=True):
             path: percent-encoded.
             query: without the question mark.
             received_at_ms: Unix milliseconds.
+            url: the whole address as the sender called it; *path* and *query* are taken from it
+                where they are not given.
         """
-        return cls(method, path, query, _header_pairs(headers), body, received_at_ms)
+        if url and path == "/" and not query:
+            parts = urlsplit(url)
+            path, query = parts.path or "/", parts.query
+        return cls(method, path, query, _header_pairs(headers), body, received_at_ms, url)
 
     def header(self, name: str) -> str | None:
         """Give the first value of a header as text (every byte is one character), or None."""

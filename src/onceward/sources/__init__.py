@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["GitHub", "Hmac", "Source", "Stripe", "create", "kinds"]
 
-_MODULES = {"GitHub": "github", "Hmac": "hmac_source", "Source": "base", "Stripe": "stripe"}
-_KINDS = {"github": "GitHub", "hmac": "Hmac", "stripe": "Stripe"}
+_KINDS = {
+    # kind: (module, class); one line a kind, sorted
+    "github": ("github", "GitHub"),
+    "hmac": ("hmac_source", "Hmac"),
+    "stripe": ("stripe", "Stripe"),
+}
+_MODULES = {"Source": "base"} | {name: module for module, name in _KINDS.values()}
 
 
 def kinds() -> tuple[str, ...]:
@@ -51,7 +56,8 @@ def create(
         )
     import inspect
 
-    source_class = getattr(import_module(f"onceward.sources.{_MODULES[_KINDS[kind]]}"), _KINDS[kind])
+    module, class_name = _KINDS[kind]
+    source_class = getattr(import_module(f"onceward.sources.{module}"), class_name)
     arguments = {"secrets": secrets, **options} | ({} if name is None else {"name": name})
     try:
         inspect.signature(source_class).bind(**arguments)

@@ -23,11 +23,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from onceward.core.arrival import Incoming, Verified
+from onceward.core import ids
+from onceward.core.arrival import Incoming, Outcome, Verified
 from onceward.core.errors import BodyMalformed, ConfigError
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.core.triggers import Trigger
@@ -58,6 +59,20 @@ class Source(ABC):
 
     kind: ClassVar[str] = ""
     docs_url: ClassVar[str] = ""
+    # When the facts of this class were last compared with the provider's page, ISO 8601.
+    docs_date: ClassVar[str] = ""
+    # How long the provider tries again by itself, and how long it waits for a reply; None: unknown.
+    retry_horizon: ClassVar[timedelta | None] = None
+    reply_deadline: ClassVar[timedelta | None] = None
+    # Whether one delivery may hold several events, and whether the provider promises their order.
+    is_batching: ClassVar[bool] = False
+    is_ordered: ClassVar[bool] = False
+    # Methods with which the provider calls; others than POST are questions, never deliveries.
+    methods: ClassVar[tuple[str, ...]] = ("POST",)
+    # "unverified" only where the provider asks its question before it can sign it.
+    handshake_phase: ClassVar[Literal["verified", "unverified"]] = "verified"
+    # Whether verify or handshake may wait for the network (a certificate): it then runs in a thread.
+    is_blocking: bool = False
     # How far a signed time may lie from now; None where the provider signs no time.
     tolerance: timedelta | None = None
 
@@ -104,11 +119,25 @@ class Source(ABC):
         """
 
     def handshake(self, request: HttpRequest, now_ms: int) -> HttpResponse | None:
-        """Give the answer when a verified request is a question of the protocol and no delivery.
+        """Give the answer when a request is a question of the protocol and no delivery, else None.
+
+        Called after `verify`, or where `handshake_phase` is ``"unverified"`` before it; a request
+        with another method than POST is only ever a question.
 
         Args:
-            request: as `verify` saw it.
+            request: as `verify` saw it, or would see it.
             now_ms: the time, Unix milliseconds.
+
+        Raises:
+            SignatureInvalid: the question does not prove that it comes from the provider.
+        """
+        return None
+
+    def respond(self, outcome: Outcome) -> HttpResponse | None:
+        """Give the reply that the provider wants for an outcome; None for the receiver's own.
+
+        A provider may never be told less than the truth: a reply to *refused*, *malformed* or
+        *busy* outside 2xx, one to *accepted* and *duplicate* within it.
         """
         return None
 
@@ -120,6 +149,7 @@ class Source(ABC):
         event_id: str = "",
         event_type: str = "",
         secret_index: int = 0,
+        url: str = "",
     ) -> dict[str, str]:
         """Give the headers with which the provider would send *body*, for tests and local work.
 
@@ -129,6 +159,7 @@ class Source(ABC):
             event_id: the event's id, where the provider says it in a header.
             event_type: the event's type, where the provider says it in a header.
             secret_index: which of the source's secrets signs.
+            url: the whole address it is sent to, where the provider signs that.
 
         Raises:
             ConfigError: this source cannot sign.
@@ -138,6 +169,26 @@ class Source(ABC):
             means="It verifies only.",
             todo="Implement sign() on it.",
         )
+
+    def signed_request(
+        self,
+        body: bytes,
+        now_ms: int,
+        *,
+        event_id: str = "",
+        event_type: str = "",
+        secret_index: int = 0,
+        url: str = "",
+    ) -> HttpRequest:
+        """Give the whole request with which the provider would send *body*.
+
+        It differs from `sign` where the signature stands in the body; arguments and errors are the
+        same.
+        """
+        headers = self.sign(
+            body, now_ms, event_id=event_id, event_type=event_type, secret_index=secret_index, url=url
+        )
+        return HttpRequest.of(body, headers, url=url, received_at_ms=now_ms)
 
     def signing_key(self, secret_index: int = 0) -> bytes:
         """Give one secret's bytes for `sign`; `ConfigError` when there is none at that position."""
@@ -235,6 +286,15 @@ def identifier(value: object, where: str) -> str:
         means="The event cannot be told from others; nothing was stored.",
         todo="Compare the source's format with what the sender is set to send.",
     )
+
+
+def derived_id(*parts: object) -> str:
+    """Give an event's id made of what stays the same between its attempts.
+
+    Args:
+        parts: JSON values; they are told apart by place and kind, so that none runs into the next.
+    """
+    return ids.content_hash(msgspec.json.encode(parts, order="deterministic"))
 
 
 def subject_or_none(value: object) -> str | None:

@@ -90,7 +90,14 @@ class GitHub(Source):
         ]
 
     def sign(
-        self, body: bytes, now_ms: int, *, event_id: str = "", event_type: str = "", secret_index: int = 0
+        self,
+        body: bytes,
+        now_ms: int,
+        *,
+        event_id: str = "",
+        event_type: str = "",
+        secret_index: int = 0,
+        url: str = "",
     ) -> dict[str, str]:
         """Give the headers of a GitHub delivery of JSON; an action in *event_type* is cut off."""
         signature = hex_hmac(self.signing_key(secret_index), body)

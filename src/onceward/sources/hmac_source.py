@@ -104,7 +104,14 @@ class Hmac(Source):
         ]
 
     def sign(
-        self, body: bytes, now_ms: int, *, event_id: str = "", event_type: str = "", secret_index: int = 0
+        self,
+        body: bytes,
+        now_ms: int,
+        *,
+        event_id: str = "",
+        event_type: str = "",
+        secret_index: int = 0,
+        url: str = "",
     ) -> dict[str, str]:
         """Give the headers of a delivery, id and type among them where they stand in headers."""
         signature = self.prefix + self._signature(self.signing_key(secret_index), body)

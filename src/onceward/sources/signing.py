@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Literal, TypeAlias
 
 from onceward.core.errors import SignatureInvalid
 from onceward.core.messages import HttpRequest
@@ -18,7 +19,11 @@ from onceward.sources.secret import Secret
 
 # Unix seconds have ten digits until the year 2286; more than twelve is not a time, and an
 # unbounded integer would cost time to read.
-_TIMESTAMP_DIGITS_MAX = 12
+_SECONDS_DIGITS_MAX = 12
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Encoding: TypeAlias = Literal["hex", "base64"]
+
 # Senders list one signature for each live secret: two during a rotation.
 SIGNATURES_MAX = 16
 
@@ -67,50 +72,93 @@ def matching_secret(
     message: bytes,
     signatures: Sequence[bytes],
     algorithm: str = "sha256",
+    *,
+    encoding: Encoding = "hex",
 ) -> int:
-    """Give the position of the secret under which one of the hexadecimal signatures is right.
+    """Give the position of the secret, used as the text it is, under which a signature is right.
 
     Args:
         secrets: those in use; several during a rotation.
         message: the bytes that were signed.
         signatures: those the sender offered; any may match any secret.
         algorithm: a name that `hmac.digest` knows.
+        encoding: how the signatures are written.
 
     Raises:
         SignatureInvalid: none matches, or more than `SIGNATURES_MAX` are offered.
     """
+    return matching_key([secret.key for secret in secrets], message, signatures, algorithm, encoding=encoding)
+
+
+def matching_key(
+    keys: Sequence[bytes],
+    message: bytes,
+    signatures: Sequence[bytes],
+    algorithm: str = "sha256",
+    *,
+    encoding: Encoding = "hex",
+) -> int:
+    """Give the position of the key under which a signature is right, as `matching_secret` does.
+
+    Args:
+        keys: the secrets' bytes, decoded where the sender writes them in base64 or hexadecimal.
+        message: see `matching_secret`.
+        signatures: likewise.
+        algorithm: likewise.
+        encoding: likewise.
+
+    Raises:
+        SignatureInvalid: see `matching_secret`.
+    """
     if len(signatures) > SIGNATURES_MAX:
         raise SignatureInvalid(f"{len(signatures)} signatures, at most {SIGNATURES_MAX} are tried")
-    for index, secret in enumerate(secrets):
-        expected = hex_hmac(secret.key, message, algorithm)
+    compute = hex_hmac if encoding == "hex" else base64_hmac
+    for index, key in enumerate(keys):
+        expected = compute(key, message, algorithm)
         for signature in signatures:
             if hmac.compare_digest(expected, signature):
                 return index
     raise SignatureInvalid(
-        f"no signature matches, {len(signatures)} offered, {len(secrets)} "
-        f"{'secret' if len(secrets) == 1 else 'secrets'} tried"
+        f"no signature matches, {len(signatures)} offered, {len(keys)} "
+        f"{'secret' if len(keys) == 1 else 'secrets'} tried"
     )
 
 
-def unix_seconds(raw: bytes) -> int:
-    """Give the Unix time that a sender wrote in seconds.
+def unix_ms(raw: bytes, unit: Literal["s", "ms"] = "s") -> int:
+    """Give, in milliseconds, the Unix time that a sender wrote in seconds or milliseconds.
 
     Raises:
-        SignatureInvalid: anything but one to twelve ASCII digits.
+        SignatureInvalid: anything but ASCII digits, as many as a time can have.
     """
     # bytes.isdigit knows ASCII digits only, unlike str.isdigit.
-    if not raw.isdigit() or len(raw) > _TIMESTAMP_DIGITS_MAX:
-        raise SignatureInvalid("timestamp is not a number of seconds")
-    return int(raw)
+    digits_max = _SECONDS_DIGITS_MAX + (3 if unit == "ms" else 0)
+    if not raw.isdigit() or len(raw) > digits_max:
+        raise SignatureInvalid(f"timestamp is not a number of {'seconds' if unit == 's' else 'milliseconds'}")
+    return int(raw) * (1000 if unit == "s" else 1)
 
 
-def check_window(sent_at_seconds: int, now_ms: int, tolerance: timedelta) -> None:
+def iso_ms(raw: bytes) -> int:
+    """Give, in milliseconds, the time that a sender wrote as ISO 8601 with its offset from UTC.
+
+    Raises:
+        SignatureInvalid: anything else.
+    """
+    try:
+        moment = datetime.fromisoformat(raw.decode("ascii"))
+    except ValueError as error:
+        raise SignatureInvalid("timestamp is not ISO 8601") from error
+    if moment.tzinfo is None:
+        raise SignatureInvalid("timestamp has no offset from UTC")
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def check_window(sent_at_ms: int, now_ms: int, tolerance: timedelta) -> None:
     """Refuse a signed time that is further than *tolerance* from now, in either direction.
 
     The future counts as well: a time far ahead would stay replayable until then.
 
     Args:
-        sent_at_seconds: Unix time, as the sender signed it.
+        sent_at_ms: Unix milliseconds, as the sender signed it.
         now_ms: Unix milliseconds.
         tolerance: to either side.
 
@@ -118,7 +166,7 @@ def check_window(sent_at_seconds: int, now_ms: int, tolerance: timedelta) -> Non
         SignatureInvalid: with the distance in seconds, so that an operator sees a skewed clock.
     """
     tolerance_ms = tolerance // timedelta(milliseconds=1)
-    age_ms = now_ms - sent_at_seconds * 1000
+    age_ms = now_ms - sent_at_ms
     if abs(age_ms) > tolerance_ms:
         side = "in the past" if age_ms > 0 else "in the future"
         raise SignatureInvalid(

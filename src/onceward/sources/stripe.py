@@ -7,7 +7,7 @@ events of API v2 (``v2.core.event``, with ``related_object``) are both read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Verified
@@ -15,13 +15,12 @@ from onceward.core.duration import Duration, to_ms
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import Source, identifier, parse_object, subject_or_none
-from onceward.sources.signing import check_window, hex_hmac, matching_secret, sole_header, unix_seconds
+from onceward.sources.signing import EPOCH, check_window, hex_hmac, matching_secret, sole_header, unix_ms
 
 HEADER = "Stripe-Signature"
 TOLERANCE = timedelta(seconds=300)
 _API_KEYS = (b"sk_", b"rk_", b"pk_")
 _SECONDS_MAX = 253_402_300_799  # the end of the year 9999
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Stripe(Source):
@@ -88,11 +87,11 @@ class Stripe(Source):
             raise SignatureInvalid(f"{HEADER} has {len(times)} timestamps")
         if not signatures:
             raise SignatureInvalid(f"{HEADER} has no v1 signature")
-        sent_at_seconds = unix_seconds(times[0])
+        sent_at_ms = unix_ms(times[0])
         # The age comes last, so that an operator reads "stale" only of genuine deliveries.
         index = matching_secret(self.secrets, b"%b.%b" % (times[0], request.body), signatures)
-        check_window(sent_at_seconds, now_ms, self.tolerance)
-        return Verified(index)
+        check_window(sent_at_ms, now_ms, self.tolerance)
+        return Verified(index, sent_at_ms)
 
     def normalize(self, request: HttpRequest) -> list[Incoming]:
         """Give the one event of the body; it must have an ``id`` and a ``type``."""
@@ -113,7 +112,14 @@ class Stripe(Source):
         ]
 
     def sign(
-        self, body: bytes, now_ms: int, *, event_id: str = "", event_type: str = "", secret_index: int = 0
+        self,
+        body: bytes,
+        now_ms: int,
+        *,
+        event_id: str = "",
+        event_type: str = "",
+        secret_index: int = 0,
+        url: str = "",
     ) -> dict[str, str]:
         """Give the headers of a Stripe delivery; id and type stand in the body."""
         seconds = b"%d" % (now_ms // 1000)
@@ -134,5 +140,5 @@ def _occurred_at_ms(created: object) -> int | None:
         except ValueError:
             return None
         if moment.tzinfo is not None:
-            return (moment - _EPOCH) // timedelta(milliseconds=1)
+            return (moment - EPOCH) // timedelta(milliseconds=1)
     return None

@@ -31,7 +31,7 @@ class StepKey(NamedTuple):
         return f"{self.name}{item}{ordinal}"
 
 
-class EventRow(msgspec.Struct, frozen=True):
+class EventRow(msgspec.Struct, frozen=True, gc=False):
     """An immutable fact; ``(source, id)`` is unique in the namespace.
 
     Attributes:
@@ -55,7 +55,7 @@ class EventRow(msgspec.Struct, frozen=True):
     content_hash: str | None = None
 
 
-class DeliveryRow(msgspec.Struct, frozen=True):
+class DeliveryRow(msgspec.Struct, frozen=True, gc=False):
     """One HTTP request that carried an event.
 
     Attributes:
@@ -81,7 +81,7 @@ class DeliveryRow(msgspec.Struct, frozen=True):
     outcome: str = ""
 
 
-class NewRun(msgspec.Struct, frozen=True):
+class NewRun(msgspec.Struct, frozen=True, gc=False):
     """A run to be created together with its event."""
 
     run_id: str
@@ -98,7 +98,7 @@ class NewRun(msgspec.Struct, frozen=True):
     is_claimed: bool = False  # written as running in the accepting process: start is claim
 
 
-class RunRow(msgspec.Struct):
+class RunRow(msgspec.Struct, gc=False):
     """One durable execution of one workflow for one event.
 
     Attributes:
@@ -160,7 +160,7 @@ class RunRow(msgspec.Struct):
     input: str | None = None
 
 
-class StepRow(msgspec.Struct, frozen=True):
+class StepRow(msgspec.Struct, frozen=True, gc=False):
     """The checkpoint of a step: open while it tries, sleeps or waits, then one outcome for ever.
 
     Attributes:
@@ -205,7 +205,7 @@ class StepRow(msgspec.Struct, frozen=True):
         return StepKey(self.name, self.item, self.ordinal)
 
 
-class AttemptRow(msgspec.Struct, frozen=True):
+class AttemptRow(msgspec.Struct, frozen=True, gc=False):
     """An attempt that ended without ending its generation well, kept for people.
 
     Attributes:
@@ -229,7 +229,7 @@ class AttemptRow(msgspec.Struct, frozen=True):
     failed_steps: str | None = None
 
 
-class ProcessRow(msgspec.Struct, frozen=True):
+class ProcessRow(msgspec.Struct, frozen=True, gc=False):
     """What holds leases and runs code.
 
     Attributes:
@@ -253,7 +253,7 @@ class ProcessRow(msgspec.Struct, frozen=True):
     lease_until: Millis
 
 
-class AuditRow(msgspec.Struct, frozen=True):
+class AuditRow(msgspec.Struct, frozen=True, gc=False):
     """Who did what to a run, when."""
 
     audit_id: str

@@ -135,8 +135,11 @@ class Branches:
             user.ended_before = _task_number(self._loop.create_task(_nothing()))
 
     def close(self) -> None:
-        """Stop looking at ends; the run is gone from memory."""
+        """Stop looking at ends and forget the tasks; the run is gone from memory."""
         self._is_closed = True
+        self.root = None
+        self._users.clear()
+        self._uses.clear()
 
 
 def _repeated(name: str, item: str) -> errors.StepNameRepeated:

@@ -29,10 +29,9 @@ class Cancel:
         waits: steps that wait to be told.
     """
 
-    __slots__ = ("_execution", "is_delivered", "is_on", "waits")
+    __slots__ = ("is_delivered", "is_on", "waits")
 
-    def __init__(self, execution: Execution, *, is_on: bool, is_delivered: bool) -> None:
-        self._execution = execution
+    def __init__(self, *, is_on: bool, is_delivered: bool) -> None:
         self.is_on = is_on
         self.is_delivered = is_delivered
         self.waits: list[tuple[StepKey, str, asyncio.Future[None]]] = []
@@ -42,16 +41,15 @@ class Cancel:
         """Say whether the next step without an outcome is where the code is told."""
         return self.is_on and not self.is_delivered
 
-    async def raise_here(self, key: StepKey, kind: str) -> None:
+    async def raise_here(self, execution: Execution, key: StepKey, kind: str) -> None:
         """Wait until the code is quiet, then raise the cancellation in every pending step at once."""
-        future: asyncio.Future[None] = self._execution.loop.create_future()
+        future: asyncio.Future[None] = execution.loop.create_future()
         self.waits.append((key, kind, future))
-        self._execution.recall.look_when_quiet()
+        execution.recall.look_when_quiet()
         await future
 
-    async def deliver(self) -> None:
+    async def deliver(self, execution: Execution) -> None:
         """Save the cancellation as the outcome of the steps that wait for it, then raise it in them."""
-        execution = self._execution
         # Those that the code cut off meanwhile are saved as such.
         waits, self.waits = [wait for wait in self.waits if not wait[2].done()], []
         now = execution.worker.now_ms()

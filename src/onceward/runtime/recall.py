@@ -237,6 +237,11 @@ class Recall:
     def close(self) -> None:
         """Stop handing out; the run is gone from memory."""
         self._is_closed = True
+        self._on_quiet = _nothing
         self._stop_patience()
         for future in (*self._waiting.values(), *self._fresh, *self._newcomers):
             future.cancel()
+
+
+def _nothing() -> None:
+    """Do nothing: nobody listens any more."""

@@ -21,9 +21,18 @@ from onceward.core import steer as steering
 from onceward.core.duration import show
 from onceward.core.model import AuditRow, EventRow, Millis, NewRun, RunRow, StepKey
 from onceward.core.ports import Accept
-from onceward.core.states import StepState, Verb
+from onceward.core.states import RunState, StepState, Verb
 from onceward.core.steer import Reply
+from onceward.runtime.journal import CONFIRMED_S
 from onceward.runtime.worker import Worker
+
+HELD_BY_A_PROCESS = (RunState.RUNNING, RunState.CANCELLING)
+
+PARENT = "parent"
+"""Who cancels a called run together with its parent; the parent does not wait for its holder."""
+
+ON_THE_WAY_S = 0.01
+"""From the last look at the clock to the first line of a body."""
 
 
 class Desk:
@@ -105,7 +114,11 @@ class Desk:
                 audits = await self.ask("audits", run_id)
                 is_done = any(row.audit_id == decision.steer.audit.audit_id for row in audits)
             if is_done:
+                is_elsewhere = run.state in HELD_BY_A_PROCESS and run_id not in worker.executions
                 worker.steered(run_id, decision.steer.move)
+                if is_elsewhere and actor != PARENT:
+                    # Nobody tells the process that has it; but by then it begins nothing any more.
+                    await asyncio.sleep(CONFIRMED_S + ON_THE_WAY_S)
                 return decision.reply
 
     async def _failed_steps(self, run: RunRow) -> list[StepKey]:
@@ -124,7 +137,7 @@ class Desk:
     async def steer_child(self, run_id: str, verb: str) -> None:
         """Do the same to a called run as to its parent, where that applies."""
         with contextlib.suppress(errors.StateConflict, errors.NotFound):
-            await self.steer(Verb(verb), run_id, actor="parent")
+            await self.steer(Verb(verb), run_id, actor=PARENT)
 
     async def replay(
         self, run_id: str, from_step: str | None, payload: Any, request_id: str | None, actor: str

@@ -62,6 +62,7 @@ class PendingAdvance:
 
     __slots__ = (
         "accepts",
+        "confirmed_at",
         "fence",
         "future",
         "generation",
@@ -81,6 +82,7 @@ class PendingAdvance:
         self.move: RunMove | None = None
         self.is_taken = False
         self.is_durable = False
+        self.confirmed_at = 0.0  # when the store still said that the run is ours, by `elapsed_s`
         self.future = _Durable(loop=loop)
 
     def to_advance(self) -> Advance:
@@ -150,6 +152,7 @@ class Committer:
         writer: what makes the blocking calls.
         batch_ids: draws an id for each batch.
         draw: a number in [0, 1), for the jitter of retries.
+        elapsed_s: a clock that only grows, in seconds.
         claims: asked when a batch is made: the claims that should ride along.
         claimed: told about runs that became ours, or None when the claims got no answer.
         evicted: told the process id that may no longer write.
@@ -162,6 +165,7 @@ class Committer:
         *,
         batch_ids: Callable[[], str],
         draw: Callable[[], float],
+        elapsed_s: Callable[[], float],
         claims: Callable[[], list[Claim]],
         claimed: Callable[[list[Claimed] | None], None],
         evicted: Callable[[str], None],
@@ -170,6 +174,7 @@ class Committer:
         self._writer = writer
         self._batch_ids = batch_ids
         self._draw = draw
+        self._elapsed_s = elapsed_s
         self._claims = claims
         self._claimed = claimed
         self._evicted = evicted
@@ -183,6 +188,7 @@ class Committer:
         self._surprises = 0
         self.process_id = ""
         self.epoch = 0
+        self.sent_at = 0.0  # when the last batch was sent, by `elapsed_s`
         self.batches = 0  # begun
         self.settled = 0  # of these, the ones of which we know what happened
 
@@ -239,6 +245,8 @@ class Committer:
 
     def _commit(self, batch: Batch, parts: list[_Part], is_in_doubt: bool = False) -> None:
         store, process_id, epoch = self._store, self.process_id, self.epoch
+        if not is_in_doubt:  # else its answer may be an old one
+            self.sent_at = self._elapsed_s()
         self._writer.submit(
             lambda: _apply(store, process_id, epoch, batch, is_in_doubt),
             lambda result, error: self._done(process_id, batch, parts, result, error),
@@ -262,6 +270,7 @@ class Committer:
             for advance, held in zip(advances, result.held, strict=True):
                 if not advance.future.done():
                     advance.is_durable = held
+                    advance.confirmed_at = self.sent_at
                     advance.future.set_result(held)
             if claims:
                 # What a registration claimed that has ended since is not ours.

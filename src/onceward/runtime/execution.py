@@ -59,6 +59,7 @@ class Execution(Journal):
         event: what started it.
         workflow: the code.
         history: its saved records in saved order.
+        confirmed_at: when the store said that the run is ours.
     """
 
     def __init__(
@@ -68,8 +69,9 @@ class Execution(Journal):
         event: EventRow,
         workflow: Workflow[..., Any],
         history: list[StepRow],
+        confirmed_at: float,
     ) -> None:
-        super().__init__(worker, run, history)
+        super().__init__(worker, run, history, confirmed_at)
         self.event = Event(event, run.input)
         self.workflow = workflow
         self.is_sync = not workflow.is_async

@@ -10,6 +10,7 @@ saved after the run's last commit was handed over.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onceward.core import errors
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
 
 
+CONFIRMED_S = 0.05
+"""A body begins only if the store said within this time that the run is still ours. An operator's
+verb on a run that another process holds is answered after a little more: then nothing of what the run
+did before can begin any more, and nobody had to tell its holder (I17)."""
+
+
 class Journal:
     """The writing half of a loaded run.
 
@@ -31,6 +38,7 @@ class Journal:
         worker: whose clock and committer it uses.
         run: as claimed.
         history: its saved records in saved order.
+        confirmed_at: when the store said that the run is ours, by the worker's `elapsed_s`.
 
     Attributes:
         is_ending: its code is over, its last commit is on its way.
@@ -40,7 +48,7 @@ class Journal:
 
     recall: Recall
 
-    def __init__(self, worker: Worker, run: RunRow, history: list[StepRow]) -> None:
+    def __init__(self, worker: Worker, run: RunRow, history: list[StepRow], confirmed_at: float) -> None:
         self.worker = worker
         self.loop = worker.loop
         self.run = run
@@ -50,6 +58,7 @@ class Journal:
         self.is_ending = False
         self.stopping: str | None = None
         self.hold_reason: str | None = None
+        self._confirmed_at = confirmed_at
         self._seq = max(row.seq for row in history) if history else 0
         self._pending: PendingAdvance | None = None
         self._previous: PendingAdvance | None = None  # the one before, until it is durable
@@ -99,14 +108,32 @@ class Journal:
             pending.future.add_done_callback(lambda _: self.worker.cleared(self.run_id))
 
     async def durable(self) -> None:
-        """Return when everything that the run saved is durable and the lease stands."""
+        """Return when everything that the run saved is durable, the lease stands and the run is ours."""
         for pending in (self._previous, self._pending):
-            if pending is not None and not pending.is_durable:
-                await self._commit(pending)
+            if pending is not None:
+                if not pending.is_durable:
+                    await self._commit(pending)
+                self._confirmed_at = max(self._confirmed_at, pending.confirmed_at)
         self._previous = None
         if not self.worker.has_lease():
             await self.worker.may_start_steps()
+        if not self._is_confirmed():
+            asked_at = self.worker.elapsed_s()
+            read, states = self.worker.read, self.worker.store.states
+            self._confirm(asked_at, await self.worker.insist(read, states, [self.run_id]))
         self.check_usable()
+
+    def _is_confirmed(self) -> bool:
+        """Say whether the store said a moment ago that the run is ours."""
+        return self.worker.elapsed_s() - self._confirmed_at <= CONFIRMED_S
+
+    def _confirm(self, asked_at: float, states: Mapping[str, RunRow]) -> None:
+        """Take note of what the store says about the run, asked at *asked_at*."""
+        run = states.get(self.run_id)
+        if run is not None and run.fence == self.run.fence:
+            self._confirmed_at = max(self._confirmed_at, asked_at)
+        else:
+            self.stop("lost")
 
     async def _commit(self, pending: PendingAdvance) -> None:
         try:
@@ -119,7 +146,16 @@ class Journal:
             raise errors.Suspended("the run leaves memory; let this exception pass") from error
 
     def may_begin(self) -> bool:
-        """Say, in any thread, whether a body may begin right now."""
+        """Say, in the thread of a body, whether it may begin right now; it may have waited long."""
+        if not self._is_confirmed():
+            asked_at = self.worker.elapsed_s()
+            try:
+                states = self.worker.store.states([self.run_id])
+            except errors.OncewardError:
+                return False  # asked again on the event loop, with patience
+            self.loop.call_soon_threadsafe(self._confirm, asked_at, states)
+            if states[self.run_id].fence != self.run.fence:
+                return False
         return self.stopping is None and not self.is_ending and self.worker.has_lease()
 
     def check_usable(self) -> None:

@@ -13,6 +13,7 @@ import contextvars
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -67,6 +68,7 @@ class Worker:
         ids: draws ids and random numbers.
         writer: what makes commits; a thread by default.
         reads: runs a blocking read away from the event loop.
+        elapsed_s: a clock that only grows, in seconds; for ages that must not hang on the store's time.
         beats: whether a heartbeat thread keeps the lease; the simulation beats by itself.
     """
 
@@ -83,6 +85,7 @@ class Worker:
         reads: Callable[..., Any] | None = None,
         beats: bool = True,
         version: str = "",
+        elapsed_s: Callable[[], float] = time.monotonic,
         refresh_clock: Callable[[], None] = lambda: None,
     ) -> None:
         self.store = store
@@ -90,6 +93,7 @@ class Worker:
         self.workflows = workflows if runs else {}
         self._registered = workflows
         self.now_ms = now_ms
+        self.elapsed_s = elapsed_s
         self.ids = ids
         self.loop = asyncio.get_running_loop()
         self.context = contextvars.Context()  # of the engine's own timers; see `own_timers`
@@ -109,6 +113,7 @@ class Worker:
             writer or ThreadWriter(self.loop),
             batch_ids=lambda: ids.hex(8),
             draw=ids.draw,
+            elapsed_s=elapsed_s,
             claims=self._claims,
             claimed=self._claimed,
             evicted=self.evicted,
@@ -127,7 +132,7 @@ class Worker:
         self._looking = Looking(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._loading: set[asyncio.Task[None]] = set()
-        self._successors: dict[str, tuple[RunRow, EventRow, list[StepRow], str]] = {}
+        self._successors: dict[str, tuple[RunRow, EventRow, list[StepRow], str, float]] = {}
         self._unloaded = asyncio.Event()
         self.ends = Ends(self)
         self.children = Children(self)
@@ -265,7 +270,7 @@ class Worker:
             )
         if failpoints.is_armed():
             failpoints.hit("accept.before_insert")
-        holder = self.process_id
+        holder, asked_at = self.process_id, self.elapsed_s()
         try:
             accepted = await self.committer.accept(accept)
         except errors.LeaseLost as error:
@@ -282,7 +287,7 @@ class Worker:
             if accepted.runs.get(run.workflow) != run.run_id:
                 continue
             if run.is_claimed:
-                self._begin(claimed_row(run, accept.event), accept.event, [], holder)
+                self._begin(claimed_row(run, accept.event), accept.event, [], holder, asked_at)
             else:
                 self.claim_due()
         return accepted
@@ -414,15 +419,15 @@ class Worker:
         rest = []
         for row in claimed:
             if is_fresh(row.run):
-                self._begin(row.run, row.event, [], self.process_id)
+                self._begin(row.run, row.event, [], self.process_id, self.committer.sent_at)
             else:
                 rest.append(row)
         if rest:
             self._reserved += len(rest)
             self.arriving.update(row.run.run_id for row in rest)
-            self.spawn(self._load(rest, self.process_id))
+            self.spawn(self._load(rest, self.process_id, self.committer.sent_at))
 
-    async def _load(self, claimed: list[Claimed], holder: str) -> None:
+    async def _load(self, claimed: list[Claimed], holder: str, claimed_at: float) -> None:
         """Read the histories of claimed runs with one query and go on with them."""
         run_ids = [row.run.run_id for row in claimed]
         try:
@@ -439,7 +444,7 @@ class Worker:
                     continue
                 if row.run.generation > 1:
                     await self.children.cancel_older(row.run)
-                self._begin(row.run, row.event, history, holder)
+                self._begin(row.run, row.event, history, holder, claimed_at)
         finally:
             self.arriving.difference_update(run_ids)
             for run_id in run_ids:
@@ -454,8 +459,10 @@ class Worker:
         self.committer.add(pending)
         _log.error("run %s of %s is held: its saved steps cannot be read", run.run_id, run.workflow)
 
-    def _begin(self, run: RunRow, event: EventRow, history: list[StepRow], holder: str) -> None:
-        """Go on with a run that *holder* owns: this process, unless it was evicted meanwhile."""
+    def _begin(
+        self, run: RunRow, event: EventRow, history: list[StepRow], holder: str, confirmed_at: float
+    ) -> None:
+        """Go on with a run that *holder* owned then: this process, unless it was evicted meanwhile."""
         workflow = self.workflows.get(run.workflow)
         is_ours = holder == self.process_id and not self._is_rejoining and not self.is_closing
         if workflow is None or not is_ours:
@@ -463,13 +470,14 @@ class Worker:
         older = self.executions.get(run.run_id)
         if older is not None:
             # It was taken from us and is ours again, while its code of before still runs.
-            self._successors[run.run_id] = (run, event, history, holder)
+            self._successors[run.run_id] = (run, event, history, holder, confirmed_at)
             older.stop("lost")
             return
         if self.suspects.must_wait(run):
             self._solo = run
             return
-        execution = self.executions[run.run_id] = Execution(self, run, event, workflow, history)
+        execution = Execution(self, run, event, workflow, history, confirmed_at)
+        self.executions[run.run_id] = execution
         execution.begin()
         if self.is_draining:
             execution.drain()

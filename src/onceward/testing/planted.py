@@ -241,6 +241,11 @@ def _lease_is_not_asked(process: Process) -> None:
     process.worker.has_lease = lambda: True  # type: ignore[method-assign]
 
 
+def _ownership_never_ages(process: Process) -> None:
+    assert process.worker is not None
+    process.worker.elapsed_s = lambda: 0.0
+
+
 BUGS: dict[str, Bug] = {
     "no-fence": Bug("Writes are accepted whatever their fence (I5).", _batches(_with_present_fence)),
     "no-guard": Bug("Batches of an evicted process are accepted (I5).", _OPEN_GUARD),
@@ -312,6 +317,10 @@ BUGS: dict[str, Bug] = {
         "A body begins before earlier checkpoints are durable (RULINGS 5).", worker=_bodies_do_not_wait
     ),
     "lease-not-asked": Bug("A body begins after the lease has ended (F04).", worker=_lease_is_not_asked),
+    "ownership-never-ages": Bug(
+        "A body begins on an answer of the store that is as old as it may be (I17).",
+        worker=_ownership_never_ages,
+    ),
     "suspects-together": Bug(
         "Runs that may have killed their holders are claimed like all others (I16).",
         _statement("due", "is_suspect = ?3", "(is_suspect = ?3 or ?3 = 0)"),

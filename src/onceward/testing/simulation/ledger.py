@@ -10,7 +10,9 @@ import msgspec
 from onceward.authoring.context import Context
 from onceward.authoring.current import frame_var, session_var
 from onceward.core.takeover import ALONE_FROM, SUSPECT_FROM
+from onceward.desk import ON_THE_WAY_S
 from onceward.runtime.execution import Execution
+from onceward.runtime.journal import CONFIRMED_S
 from onceward.testing.invariants import Row
 from onceward.testing.loop import owner_var
 from onceward.testing.simulation.oracle import Oracle
@@ -23,9 +25,8 @@ if TYPE_CHECKING:
 CLEAN_UP = "clean up"
 """How the names of steps begin that may start while a run is being cancelled."""
 
-STALE_SECONDS_MAX = 5.0
-"""How long after an operator took a run away its old holder may still begin bodies, if nothing holds
-it up: it hears of it at its next commit or look."""
+STALE_SECONDS_MAX = CONFIRMED_S + ON_THE_WAY_S
+"""How long after an operator took a run away its old holder may still begin bodies."""
 
 
 class Ledger(Hands):
@@ -124,7 +125,7 @@ class Ledger(Hands):
                 )
         elif seconds > STALE_SECONDS_MAX and not self._world.was_held_up(process, STALE_SECONDS_MAX):
             self._complain(
-                "I17", execution.run_id, f"{key} began in {process.name} {seconds:.1f} s after a {verb}"
+                "I17", execution.run_id, f"{key} began in {process.name} {seconds:.3f} s after a {verb}"
             )
 
     def _judge_record(

@@ -102,6 +102,7 @@ class Process(Owner):
             ids=IdSource(now_ms=self.clock.now_ms, random_bytes=entropy.random_bytes),
             writer=InlineWriter(self),
             reads=self.read,
+            elapsed_s=self.world.loop.time,
             beats=False,
             version="simulated",
         )

@@ -32,7 +32,7 @@ def test_an_idle_process_leaves_the_server_alone(postgres_dsn: str) -> None:
     """The same as PostgreSQL counts it; backends tell it of what they did within a second."""
     app = CountedApp(postgres_dsn)
     three = three_steps(app)
-    seconds = 5
+    seconds = 4
 
     def transactions() -> int:
         with contextlib.closing(psycopg.connect(postgres_dsn, dbname="postgres", autocommit=True)) as outside:
@@ -46,6 +46,9 @@ def test_an_idle_process_leaves_the_server_alone(postgres_dsn: str) -> None:
     async def scenario() -> int:
         await (await app.start(three, 1)).result()
         await asyncio.sleep(2)
+        return min(await in_a_window(), await in_a_window())  # the server's own vacuum may fall into one
+
+    async def in_a_window() -> int:
         before = await asyncio.to_thread(transactions)
         await asyncio.sleep(seconds)
         return await asyncio.to_thread(transactions) - before

@@ -39,6 +39,9 @@ class Stripe(Source):
 
     kind: ClassVar[str] = "stripe"
     docs_url: ClassVar[str] = "https://docs.stripe.com/webhooks"
+    docs_date: ClassVar[str] = "2026-11-29"
+    # In live mode; a sandbox tries three times over hours.
+    retry_horizon: ClassVar[timedelta | None] = timedelta(days=3)
     tolerance: timedelta
 
     def __init__(

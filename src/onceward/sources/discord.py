@@ -85,9 +85,10 @@ class Discord(TimedSource):
         """Check the signature, then the age."""
         if self.insecure:
             return UNVERIFIED
-        signature = decoded_hex(sole_header(request, HEADER))
-        if signature is None:
-            raise SignatureInvalid(f"{HEADER} is not hexadecimal")
+        given = sole_header(request, HEADER)
+        signature = decoded_hex(given)
+        if signature is None or signature.hex().encode() != given:
+            raise SignatureInvalid(f"{HEADER} is not lower-case hexadecimal")
         timestamp = sole_header(request, TIMESTAMP_HEADER)
         sent_at_ms = unix_ms(timestamp)
         message = timestamp + request.body

@@ -16,6 +16,7 @@ from onceward.core.duration import Duration
 from onceward.core.errors import SignatureInvalid
 from onceward.core.ids import content_hash
 from onceward.core.messages import HttpRequest
+from onceward.sources.asymmetric import decoded_base64
 from onceward.sources.base import derived_id, identifier, parse_object, sole_text_header, subject_or_none
 from onceward.sources.fields import at, first_at, iso_or_none, text_or_none
 from onceward.sources.signing import base64_hmac, matching_key, sole_header, unix_ms
@@ -60,10 +61,12 @@ class GitLab(TimedSource):
         super().__init__(name=name, secrets=secrets, insecure=insecure, tolerance=tolerance)
         texts = [secret.key.decode("utf-8") for secret in self.secrets]
         self._is_signing = [text.startswith(SYMMETRIC) for text in texts]
-        # A signing token without the usual prefix is used as the text it is.
+        # A signing token that lacks the prefix may be meant as text or as base64.
         self._signing_keys = [
-            decoded_secret(text, source=self.name) if signing else text.encode("utf-8")
-            for text, signing in zip(texts, self._is_signing, strict=True)
+            [decoded_secret(text, source=self.name)]
+            if signing
+            else [secret.key, *filter(None, [decoded_base64(secret.key)])]
+            for secret, text, signing in zip(self.secrets, texts, self._is_signing, strict=True)
         ]
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
@@ -85,7 +88,9 @@ class GitLab(TimedSource):
         sent_at_ms = unix_ms(timestamp)
         message = b"%b.%b.%b" % (message_id, timestamp, request.body)
         offered = [one[3:] for one in header.split(b" ") if one.startswith(b"v1,")]
-        index = matching_key(self._signing_keys, message, offered, encoding="base64")
+        owners = [index for index, keys in enumerate(self._signing_keys) for _ in keys]
+        candidates = [key for keys in self._signing_keys for key in keys]
+        index = owners[matching_key(candidates, message, offered, encoding="base64")]
         self.check_age(sent_at_ms, now_ms)
         return Verified(index, sent_at_ms)
 
@@ -142,7 +147,7 @@ class GitLab(TimedSource):
         return headers | {
             "webhook-id": event_id,
             "webhook-timestamp": seconds.decode(),
-            SIGNATURE_HEADER: "v1," + base64_hmac(self._signing_keys[secret_index], message).decode(),
+            SIGNATURE_HEADER: "v1," + base64_hmac(self._signing_keys[secret_index][0], message).decode(),
         }
 
 

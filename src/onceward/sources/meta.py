@@ -26,7 +26,7 @@ from onceward.sources.signing import hex_hmac, matching_secret, sole_header
 
 HEADER = "X-Hub-Signature-256"
 # Lists in a change of WhatsApp's, each of whose items is an event.
-_WHATSAPP_LISTS = ("messages", "statuses", "errors")
+_WHATSAPP_LISTS = ("messages", "statuses", "message_echoes", "errors")
 # Lists of an entry of Messenger's or Instagram's; "standby" is a copy for the app not in control.
 _MESSAGING_LISTS = ("messaging", "standby")
 # Members of a messaging item that are about it, not what happened.
@@ -191,6 +191,8 @@ def _whatsapp_id(name: str, item: dict[str, Any], head: dict[str, Any]) -> tuple
     status = text_or_none(item.get("status"))
     if name == "messages" and message_id:
         return identifier(message_id, "a message's id"), False
+    if name == "message_echoes" and message_id:
+        return _composed(message_id, name), False
     if name == "statuses" and message_id and status:
         return _composed(message_id, status), False
     return derived_id(name, head.get("id"), item), True

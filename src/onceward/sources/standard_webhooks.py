@@ -88,7 +88,7 @@ class StandardWebhooks(TimedSource):
         if len(offered) > SIGNATURES_MAX:
             raise SignatureInvalid(f"{len(offered)} signatures, at most {SIGNATURES_MAX} are tried")
         hmacs = [one[3:] for one in offered if one.startswith(b"v1,")]
-        raws = [decoded_base64(one[4:]) for one in offered if one.startswith(b"v1a,")]
+        raws = [canonical_base64(one[4:]) for one in offered if one.startswith(b"v1a,")]
         for index, key in enumerate(self._keys):
             if isinstance(key, bytes):
                 try:
@@ -180,6 +180,15 @@ class OpenAI(StandardWebhooks):
     kind: ClassVar[str] = "openai"
     docs_url: ClassVar[str] = "https://platform.openai.com/docs/guides/webhooks"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=72)
+
+
+def canonical_base64(raw: bytes) -> bytes | None:
+    """Give the bytes of base64 (RFC 4648) written as encoders write it, padding and all, or None.
+
+    Decoders take several texts for the same bytes; a signature has one.
+    """
+    decoded = decoded_base64(raw)
+    return decoded if decoded is not None and base64.b64encode(decoded) == raw else None
 
 
 def decoded_secret(text: str, *, source: str) -> bytes:

@@ -122,7 +122,8 @@ def test_an_event_of_jira_is_read(event_type: str) -> None:
 def test_without_an_identifier_jiras_id_is_derived() -> None:
     source = Jira(secrets=SECRET)
     one, other = (
-        sole_event(source, request(example("jira", name))) for name in ("jira:issue_created", "comment_created")
+        sole_event(source, request(example("jira", name)))
+        for name in ("jira:issue_created", "comment_created")
     )
 
     assert one == sole_event(source, request(example("jira", "jira:issue_created")))

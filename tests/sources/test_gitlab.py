@@ -27,7 +27,11 @@ def request(token: str | None = "new-token", body: bytes = BODY, **headers: str)
 
 
 def signed(
-    body: bytes = BODY, token: str | None = "token", key: bytes = KEY, seconds: str = NOW, signed_id: str = UUID
+    body: bytes = BODY,
+    token: str | None = "token",
+    key: bytes = KEY,
+    seconds: str = NOW,
+    signed_id: str = UUID,
 ) -> HttpRequest:
     signature = base64_of(key, f"{signed_id}.{seconds}.".encode() + body)
     return request(
@@ -138,7 +142,9 @@ def test_what_cannot_be_read_is_malformed() -> None:
 
 def test_sign_writes_what_verifies() -> None:
     for index in (0, 1):
-        headers = SIGNED.sign(BODY, NOW_MS, event_id=UUID, event_type="merge_request.open", secret_index=index)
+        headers = SIGNED.sign(
+            BODY, NOW_MS, event_id=UUID, event_type="merge_request.open", secret_index=index
+        )
         assert headers["X-Gitlab-Event"] == "Merge Request Hook"
         assert SIGNED.verify(HttpRequest.of(BODY, headers), NOW_MS).secret_index == index
 

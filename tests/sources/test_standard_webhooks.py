@@ -26,9 +26,7 @@ SIGNATURE = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 # Svix's, from svix-server's test of asymmetric signing and its documentation of the key format.
 PUBLIC = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
 PRIVATE = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
-SIGNATURE_1A = (
-    "v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg=="
-)
+SIGNATURE_1A = "v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg=="
 OTHER = "whsec_" + base64.b64encode(b"another key of 24 bytes.").decode()
 HOSTILE = st.text(st.characters(max_codepoint=255), max_size=40)
 
@@ -232,7 +230,8 @@ def test_a_message_is_read(
 def test_a_redelivery_signed_anew_is_the_same_event() -> None:
     source = Clerk(secrets=SECRET)
     requests = [
-        HttpRequest.of(BODY, source.sign(BODY, at_ms, event_id="msg_1")) for at_ms in (NOW_MS, NOW_MS + 60_000)
+        HttpRequest.of(BODY, source.sign(BODY, at_ms, event_id="msg_1"))
+        for at_ms in (NOW_MS, NOW_MS + 60_000)
     ]
 
     assert source.verify(requests[1], NOW_MS + 60_000).sent_at_ms == NOW_MS + 60_000

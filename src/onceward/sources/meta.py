@@ -130,7 +130,7 @@ class Meta(Source):
 
 
 def _entry_events(about: str, entry: dict[str, Any]) -> Iterator[Incoming]:
-    head = {key: entry[key] for key in ("id", "time") if key in entry}
+    head: dict[str, Any] = {key: entry[key] for key in ("id", "time") if key in entry}
     found = False
     for change in _items(entry, "changes"):
         found = True
@@ -158,9 +158,9 @@ def _change_events(about: str, head: dict[str, Any], change: dict[str, Any]) -> 
     lists = [
         name
         for name in (_WHATSAPP_LISTS if about == "whatsapp_business_account" else ())
-        if isinstance(value, dict) and isinstance(value.get(name), list)
+        if isinstance(at(value, name), list)
     ]
-    if not lists:
+    if not isinstance(value, dict) or not lists:
         telling = first_at(value, *_TELLING) is not None
         yield Incoming(
             id=derived_id(about, head.get("id"), field, value, None if telling else head.get("time")),

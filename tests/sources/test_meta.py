@@ -218,6 +218,16 @@ def test_what_happens_to_one_message_are_several_events() -> None:
     assert messaging({"read": {"watermark": 1}}, time=2).id == events[7].id
 
 
+@pytest.mark.parametrize("mid", ["m" * 250, "m" * 300, "m\n1"])
+def test_an_id_that_no_store_keeps_does_not_cost_its_batch(mid: str) -> None:
+    plain = [messaging({"message": {"mid": mid}}, time=time) for time in (1, 2)]
+    echo = messaging({"message": {"mid": mid, "is_echo": True}})
+
+    assert plain[0].id == plain[1].id != echo.id
+    assert len(plain[0].id) <= 255
+    assert plain[0].id.isprintable()
+
+
 def changed(value: Any, time: int) -> str:
     entry = {"id": "1", "time": time, "changes": [{"field": "feed", "value": value}]}
     return sole_event(SOURCE, request(json_of({"object": "page", "entry": [entry]}))).id

@@ -17,7 +17,14 @@ import msgspec
 from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
 from onceward.core.errors import BodyMalformed, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
-from onceward.sources.base import Source, derived_id, identifier, parse_object, subject_or_none
+from onceward.sources.base import (
+    TEXT_CHARS_MAX,
+    Source,
+    derived_id,
+    identifier,
+    parse_object,
+    subject_or_none,
+)
 from onceward.sources.fields import at, first_at, millis_or_none, seconds_ms, text_or_none
 from onceward.sources.forms import form_fields
 from onceward.sources.replies import EMPTY_200, challenge_or_none, plain_text, when_taken
@@ -190,7 +197,7 @@ def _whatsapp_id(name: str, item: dict[str, Any], head: dict[str, Any]) -> tuple
     message_id = text_or_none(item.get("id"))
     status = text_or_none(item.get("status"))
     if name == "messages" and message_id:
-        return identifier(message_id, "a message's id"), False
+        return _composed(message_id), False
     if name == "message_echoes" and message_id:
         return _composed(message_id, name), False
     if name == "statuses" and message_id and status:
@@ -211,7 +218,7 @@ def _messaging_event(about: str, head: dict[str, Any], channel: str, item: dict[
     if message_id is None or is_derived:
         event_id = derived_id(about, head.get("id"), channel, item)
     elif what == "message" and not marks:
-        event_id = identifier(message_id, "a message's id")
+        event_id = _composed(message_id)
     else:
         event_id = _composed(message_id, what, *marks)
     sender = at(item, "recipient", "id") if "is_echo" in marks else at(item, "sender", "id")
@@ -235,7 +242,12 @@ def _items(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _composed(*parts: str) -> str:
-    return identifier(msgspec.json.encode(parts).decode(), "the composed id")
+    """Give one id as it is and several as a JSON array; hashed where Instagram's are too long.
+
+    One odd id must not cost the rest of the batch.
+    """
+    text = parts[0] if len(parts) == 1 else msgspec.json.encode(parts).decode()
+    return text if len(text) <= TEXT_CHARS_MAX and text.isprintable() else derived_id(*parts)
 
 
 def _malformed(fault: str) -> BodyMalformed:

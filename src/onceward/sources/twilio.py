@@ -25,9 +25,9 @@ from onceward.sources.base import (
     sole_text_header,
     subject_or_none,
 )
+from onceward.sources.called_url import called_urls, checked_public_url
 from onceward.sources.fields import first_at, integer_or_none, iso_or_none, mail_date_or_none, text_or_none
 from onceward.sources.forms import CONTENT_TYPE, form_fields, form_object, is_form
-from onceward.sources.public_url import called_urls, checked_public_url
 from onceward.sources.replies import when_taken
 from onceward.sources.signing import base64_hmac, matching_secret, sole_header
 
@@ -49,8 +49,8 @@ _STATES = (
 )
 _SUBJECTS = ("RecordingSid", "TranscriptionSid", "MessageSid", "SmsSid", "FaxSid", "ConferenceSid", "CallSid")
 _OTHER_SUBJECTS = ("RoomSid", "TaskSid", "ConversationSid", "ResourceSid", "Sid", "AccountSid")
-_AUTHORITY = re.compile(r"(https?)://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
-_PORT = re.compile(r":[0-9]*$")
+_AUTHORITY = re.compile(rb"(https?)://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
+_PORT = re.compile(rb":[0-9]*$")
 
 
 class Twilio(Source):
@@ -94,17 +94,16 @@ class Twilio(Source):
             return UNVERIFIED
         given = sole_header(request, HEADER)
         urls = called_urls(request, self.public_url)
-        if not urls:
-            raise SignatureInvalid("the address that Twilio called is not known")
         suffix = _signed_fields(request.body) if _has_fields(request) else b""
         if not suffix:
             # Nothing of the body is under the signature, which then fits any body without fields.
             _check_body_hash(request, urls[0])
         refusal: SignatureInvalid | None = None
         for url in dict.fromkeys(variant for called in urls for variant in _port_variants(called)):
-            message = url.encode("utf-8", "surrogatepass") + suffix
             try:
-                return Verified(matching_secret(self.secrets, message, [given], "sha1", encoding="base64"))
+                return Verified(
+                    matching_secret(self.secrets, url + suffix, [given], "sha1", encoding="base64")
+                )
             except SignatureInvalid as error:
                 refusal = error
         raise refusal or SignatureInvalid("the address that Twilio called cannot be read")
@@ -194,8 +193,8 @@ def _signed_fields(body: bytes) -> bytes:
     return "".join(name + value for name, value in sorted(set(fields))).encode("utf-8", "surrogatepass")
 
 
-def _check_body_hash(request: HttpRequest, url: str) -> None:
-    query = url.partition("#")[0].partition("?")[2]
+def _check_body_hash(request: HttpRequest, url: bytes) -> None:
+    query = url.partition(b"#")[0].partition(b"?")[2]
     hashes = [value for name, value in form_fields(query) or () if name == HASH_FIELD]
     if not hashes and _has_fields(request):
         return
@@ -206,18 +205,18 @@ def _check_body_hash(request: HttpRequest, url: str) -> None:
         raise SignatureInvalid(f"{HASH_FIELD} of the address is not the body's hash")
 
 
-def _port_variants(url: str) -> Iterator[str]:
+def _port_variants(url: bytes) -> Iterator[bytes]:
     """Give the address as it is, without its port, and with the default one where it has none."""
     yield url
     parts = _AUTHORITY.fullmatch(url)
     if parts is None:
         return
     scheme, authority, rest = parts.groups()
-    bare = _PORT.sub("", authority)
+    bare = _PORT.sub(b"", authority)
     if bare != authority:
-        yield f"{scheme}://{bare}{rest}"
+        yield b"%b://%b%b" % (scheme, bare, rest)
     else:
-        yield f"{scheme}://{authority}:{443 if scheme.lower() == 'https' else 80}{rest}"
+        yield b"%b://%b:%d%b" % (scheme, authority, 443 if scheme.lower() == b"https" else 80, rest)
 
 
 def _form_type(form: dict[str, Any]) -> str:

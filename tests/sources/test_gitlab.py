@@ -149,6 +149,15 @@ def test_sign_writes_what_verifies() -> None:
         assert SIGNED.verify(HttpRequest.of(BODY, headers), NOW_MS).secret_index == index
 
 
+def test_no_key_is_shown() -> None:
+    shown = f"{vars(SIGNED)} {SIGNED!r}"
+
+    assert "token" not in shown
+    assert KEY.decode() not in shown
+    assert SOURCE.tolerance is None
+    assert SIGNED.tolerance is not None
+
+
 def test_a_signing_token_that_is_not_base64_is_refused() -> None:
     with pytest.raises(ConfigError):
         GitLab(secrets="whsec_%")

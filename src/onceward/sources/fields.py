@@ -96,4 +96,5 @@ def _unix_ms(moment: datetime, *, naive_is_utc: bool) -> int | None:
         if not naive_is_utc:
             return None
         moment = moment.replace(tzinfo=UTC)
-    return (moment - EPOCH) // timedelta(milliseconds=1)
+    since = (moment - EPOCH) // timedelta(milliseconds=1)
+    return since if since >= 0 else None

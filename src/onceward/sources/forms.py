@@ -11,8 +11,9 @@ FIELDS_MAX = 1000
 
 
 def is_form(request: HttpRequest) -> bool:
-    """Say whether the request's content type is that of a form."""
-    return (request.header("content-type") or "").partition(";")[0].strip().lower() == CONTENT_TYPE
+    """Say whether the request has one content type, that of a form."""
+    values = request.header_values("content-type")
+    return len(values) == 1 and values[0].partition(b";")[0].strip().lower() == CONTENT_TYPE.encode()
 
 
 def form_fields(raw: bytes | str) -> list[tuple[str, str]] | None:

@@ -58,8 +58,6 @@ class GitHub(Source):
         "https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries"
     )
     docs_date: ClassVar[str] = "2026-11-29"
-    # GitHub never tries again by itself; a person can redeliver for three days.
-    retry_horizon: ClassVar[timedelta | None] = timedelta(0)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:

@@ -19,7 +19,7 @@ from onceward.core.messages import HttpRequest
 from onceward.sources.asymmetric import decoded_base64
 from onceward.sources.base import derived_id, identifier, parse_object, sole_text_header, subject_or_none
 from onceward.sources.fields import at, first_at, iso_or_none, text_or_none
-from onceward.sources.signing import base64_hmac, matching_key, sole_header, unix_ms
+from onceward.sources.signing import base64_hmac, check_window, matching_key, sole_header, unix_ms
 from onceward.sources.standard_webhooks import SYMMETRIC, decoded_secret, signed_headers
 from onceward.sources.timed import TimedSource
 
@@ -61,13 +61,11 @@ class GitLab(TimedSource):
         super().__init__(name=name, secrets=secrets, insecure=insecure, tolerance=tolerance)
         texts = [secret.key.decode("utf-8") for secret in self.secrets]
         self._is_signing = [text.startswith(SYMMETRIC) for text in texts]
-        # A signing token that lacks the prefix may be meant as text or as base64.
-        self._signing_keys = [
-            [decoded_secret(text, source=self.name)]
-            if signing
-            else [secret.key, *filter(None, [decoded_base64(secret.key)])]
-            for secret, text, signing in zip(self.secrets, texts, self._is_signing, strict=True)
-        ]
+        for text in filter(lambda text: text.startswith(SYMMETRIC), texts):
+            decoded_secret(text, source=self.name)  # refused now, not at the first delivery
+        self._window = self.tolerance
+        if not any(self._is_signing):
+            self.tolerance = None
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
         """Check the signature where there is one and a signing token, else the plain token."""
@@ -88,11 +86,18 @@ class GitLab(TimedSource):
         sent_at_ms = unix_ms(timestamp)
         message = b"%b.%b.%b" % (message_id, timestamp, request.body)
         offered = [one[3:] for one in header.split(b" ") if one.startswith(b"v1,")]
-        owners = [index for index, keys in enumerate(self._signing_keys) for _ in keys]
-        candidates = [key for keys in self._signing_keys for key in keys]
-        index = owners[matching_key(candidates, message, offered, encoding="base64")]
-        self.check_age(sent_at_ms, now_ms)
-        return Verified(index, sent_at_ms)
+        candidates = [(index, key) for index in range(len(self.secrets)) for key in self._signing_keys(index)]
+        found = matching_key([key for _, key in candidates], message, offered, encoding="base64")
+        if self._window is not None:
+            check_window(sent_at_ms, now_ms, self._window)
+        return Verified(candidates[found][0], sent_at_ms)
+
+    def _signing_keys(self, index: int) -> list[bytes]:
+        """Give the keys that a secret may mean; one without the prefix is text or base64."""
+        key = self.secrets[index].key
+        if self._is_signing[index]:
+            return [decoded_secret(key.decode("utf-8"), source=self.name)]
+        return [key, *filter(None, [decoded_base64(key)])]
 
     def normalize(self, request: HttpRequest) -> list[Incoming]:
         """Give the one event of the delivery."""
@@ -147,7 +152,7 @@ class GitLab(TimedSource):
         return headers | {
             "webhook-id": event_id,
             "webhook-timestamp": seconds.decode(),
-            SIGNATURE_HEADER: "v1," + base64_hmac(self._signing_keys[secret_index][0], message).decode(),
+            SIGNATURE_HEADER: "v1," + base64_hmac(self._signing_keys(secret_index)[0], message).decode(),
         }
 
 

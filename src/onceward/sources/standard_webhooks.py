@@ -90,9 +90,9 @@ class StandardWebhooks(TimedSource):
         hmacs = [one[3:] for one in offered if one.startswith(b"v1,")]
         raws = [canonical_base64(one[4:]) for one in offered if one.startswith(b"v1a,")]
         for index, key in enumerate(self._keys):
-            if isinstance(key, bytes):
+            if isinstance(key, _SharedKey):
                 try:
-                    matching_key([key], message, hmacs, encoding="base64")
+                    matching_key([key.raw], message, hmacs, encoding="base64")
                 except SignatureInvalid:
                     continue
                 return index
@@ -142,8 +142,8 @@ class StandardWebhooks(TimedSource):
             )
         else:
             key = self._keys[secret_index]
-            assert isinstance(key, bytes)  # by the prefix
-            signature = "v1," + base64_hmac(key, message).decode()
+            assert isinstance(key, _SharedKey)  # by the prefix
+            signature = "v1," + base64_hmac(key.raw, message).decode()
         values = (event_id, seconds.decode(), signature)
         return {
             "Content-Type": "application/json",
@@ -249,10 +249,19 @@ def _time(value: object) -> int | None:
     return iso_or_none(value)
 
 
-def _key(secret: Secret, source: str) -> bytes | PublicKey:
+class _SharedKey:
+    """The bytes of a shared secret, which no traceback or debugger shows."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+
+
+def _key(secret: Secret, source: str) -> _SharedKey | PublicKey:
     text = secret.key.decode("utf-8")
     if text.startswith(PUBLIC):
         return public_key(text.removeprefix(PUBLIC), "ed25519", source=source)
     if text.startswith(PRIVATE):
         return private_key(text.removeprefix(PRIVATE), source=source).public_key()
-    return decoded_secret(text, source=source)
+    return _SharedKey(decoded_secret(text, source=source))

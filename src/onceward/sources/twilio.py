@@ -173,7 +173,7 @@ class Twilio(Source):
     ) -> HttpRequest:
         """Give the request to *url*, by default the ``public_url``; of JSON with the body's hash in it."""
         url = url or f"{self.public_url or 'https://localhost'}/"
-        if body.lstrip()[:1] in (b"{", b"["):
+        if body.lstrip()[:1] in (b"{", b"[") and f"{HASH_FIELD}=" not in url:
             url += f"{'&' if '?' in url else '?'}{HASH_FIELD}={hashlib.sha256(body).hexdigest()}"
         return super().signed_request(
             body, now_ms, event_id=event_id, event_type=event_type, secret_index=secret_index, url=url

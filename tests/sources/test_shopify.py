@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from onceward.core.messages import HttpRequest
@@ -88,11 +86,11 @@ def test_the_time_of_the_body_stands_in() -> None:
     assert sole_event(SOURCE, request(body, Triggered_At=None)).occurred_at_ms == 1795975200000
 
 
-@pytest.mark.parametrize("missing", ["Topic", "Shop_Domain"])
-def test_a_delivery_without_topic_or_shop_is_malformed(missing: str) -> None:
-    for value in (None, "x" * 256):
-        changed: dict[str, Any] = {missing: value}
-        malformed(SOURCE, request(**changed))
+def test_a_delivery_without_a_topic_is_malformed_and_without_a_shop_is_not() -> None:
+    malformed(SOURCE, request(Topic=None))
+    malformed(SOURCE, request(Topic="x" * 256))
+    malformed(SOURCE, request(Shop_Domain="x" * 256))
+    assert sole_event(SOURCE, request(Shop_Domain=None)).id.endswith('"orders/create",null]')
 
 
 def test_what_cannot_be_read_is_malformed() -> None:

@@ -75,7 +75,8 @@ class Shopify(Source):
     def normalize(self, request: HttpRequest) -> list[Incoming]:
         """Give the one event of the delivery."""
         topic = sole_text_header(request, TOPIC_HEADER)
-        shop = sole_text_header(request, SHOP_HEADER)
+        # Proxies strip headers, and the id of an event does without its shop.
+        shop = sole_text_header(request, SHOP_HEADER) if request.header_values(SHOP_HEADER) else None
         body = parse_object(request.body)
         has_id = bool(request.header_values(EVENT_ID_HEADER))
         triggered_at = request.header(TRIGGERED_HEADER)

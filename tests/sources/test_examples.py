@@ -124,6 +124,11 @@ def test_numbers_beyond_64_bits_stay_exact(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_several_types_have_an_example(kind: str) -> None:
+    assert len(examples(kind)) >= 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_facts_of_the_sender_are_stated(kind: str) -> None:
     source = SOURCES[kind]
 

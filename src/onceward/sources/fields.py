@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 
 from onceward.sources.signing import EPOCH
 
@@ -84,6 +83,8 @@ def mail_date_or_none(value: object) -> int | None:
     """Give a time as e-mail writes it (RFC 5322) in Unix milliseconds."""
     if not isinstance(value, str) or len(value) > _ISO_CHARS_MAX:
         return None
+    from email.utils import parsedate_to_datetime  # slow to import, and for one sender
+
     try:
         moment = parsedate_to_datetime(value)
     except (ValueError, TypeError, IndexError, OverflowError):

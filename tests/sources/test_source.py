@@ -18,6 +18,11 @@ from onceward.sources.base import identifier, parse_object, subject_or_none
 from onceward.sources.signing import matching_secret, sole_header
 
 SECRET = "whsec_0123456789abcdef"
+ED25519_PUBLIC = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
+P256_PUBLIC = (
+    "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE83T4O/n84iotIvIW4mdBgQ/7dAfSmpqIM8kF9mN1flpVKS3GRqe62gw+"
+    "2fNNRaINXvVpiglSI8eNEc6wEA3F+g=="
+)
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -152,16 +157,16 @@ def test_every_kind_can_be_created_by_name() -> None:
     options: dict[str, dict[str, str]] = {
         "hmac": {"header": "X-Signature", "id_from": "/id", "type_from": "/type"},
     }
+    # Senders that sign by public key need one.
+    secrets = {"discord": ED25519_PUBLIC, "sendgrid": P256_PUBLIC}
 
     made = {
-        kind: create(kind, name=f"my-{kind}", secrets=[SECRET], **options.get(kind, {})) for kind in kinds()
+        kind: create(kind, name=f"my-{kind}", secrets=[secrets.get(kind, SECRET)], **options.get(kind, {}))
+        for kind in kinds()
     }
 
-    assert {kind: type(source) for kind, source in made.items()} == {
-        "github": GitHub,
-        "hmac": Hmac,
-        "stripe": Stripe,
-    }
+    assert {kind: source.kind for kind, source in made.items()} == {kind: kind for kind in kinds()}
+    assert (type(made["github"]), type(made["hmac"]), type(made["stripe"])) == (GitHub, Hmac, Stripe)
     assert all(source.name == f"my-{kind}" and source.docs_url for kind, source in made.items())
 
 

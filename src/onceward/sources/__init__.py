@@ -1,4 +1,4 @@
-"""Providers of events: `Stripe`, `GitHub`, `Hmac`, and `create` to have one by name.
+"""Providers of events, one class each (`Stripe`, `GitHub`…), and `create` to have one by name.
 
 Each provider's module is imported when it is first asked for.
 """
@@ -12,18 +12,71 @@ from typing import TYPE_CHECKING, Any
 from onceward.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from onceward.sources.atlassian import Bitbucket, Jira
     from onceward.sources.base import Source
+    from onceward.sources.discord import Discord
     from onceward.sources.github import GitHub
+    from onceward.sources.gitlab import GitLab
     from onceward.sources.hmac_source import Hmac
+    from onceward.sources.linear import Linear
+    from onceward.sources.meta import Meta
+    from onceward.sources.sendgrid import SendGrid
+    from onceward.sources.shopify import Shopify
+    from onceward.sources.slack import Slack
+    from onceward.sources.standard_webhooks import Clerk, OpenAI, Resend, StandardWebhooks, Svix
     from onceward.sources.stripe import Stripe
+    from onceward.sources.telegram import Telegram
+    from onceward.sources.twilio import Twilio
+    from onceward.sources.zoom import Zoom
 
-__all__ = ["GitHub", "Hmac", "Source", "Stripe", "create", "kinds"]
+__all__ = [
+    "Bitbucket",
+    "Clerk",
+    "Discord",
+    "GitHub",
+    "GitLab",
+    "Hmac",
+    "Jira",
+    "Linear",
+    "Meta",
+    "OpenAI",
+    "Resend",
+    "SendGrid",
+    "Shopify",
+    "Slack",
+    "Source",
+    "StandardWebhooks",
+    "Stripe",
+    "Svix",
+    "Telegram",
+    "Twilio",
+    "Zoom",
+    "create",
+    "kinds",
+]
 
 _KINDS = {
     # kind: (module, class); one line a kind, sorted
+    "bitbucket": ("atlassian", "Bitbucket"),
+    "clerk": ("standard_webhooks", "Clerk"),
+    "discord": ("discord", "Discord"),
     "github": ("github", "GitHub"),
+    "gitlab": ("gitlab", "GitLab"),
     "hmac": ("hmac_source", "Hmac"),
+    "jira": ("atlassian", "Jira"),
+    "linear": ("linear", "Linear"),
+    "meta": ("meta", "Meta"),
+    "openai": ("standard_webhooks", "OpenAI"),
+    "resend": ("standard_webhooks", "Resend"),
+    "sendgrid": ("sendgrid", "SendGrid"),
+    "shopify": ("shopify", "Shopify"),
+    "slack": ("slack", "Slack"),
+    "standard_webhooks": ("standard_webhooks", "StandardWebhooks"),
     "stripe": ("stripe", "Stripe"),
+    "svix": ("standard_webhooks", "Svix"),
+    "telegram": ("telegram", "Telegram"),
+    "twilio": ("twilio", "Twilio"),
+    "zoom": ("zoom", "Zoom"),
 }
 _MODULES = {"Source": "base"} | {name: module for module, name in _KINDS.values()}
 

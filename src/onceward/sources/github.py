@@ -7,6 +7,7 @@ against replays; events are marked ``id_is_signed=False`` for that reason.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl
 
@@ -56,6 +57,8 @@ class GitHub(Source):
     docs_url: ClassVar[str] = (
         "https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries"
     )
+    docs_date: ClassVar[str] = "2026-11-29"
+    reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
         """Check the SHA-256 signature; GitHub signs no time, so *now_ms* is not used."""

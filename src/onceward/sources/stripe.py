@@ -7,31 +7,30 @@ events of API v2 (``v2.core.event``, with ``related_object``) are both read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import ClassVar
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Verified
-from onceward.core.duration import Duration, to_ms
+from onceward.core.duration import Duration
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
-from onceward.sources.base import Source, identifier, parse_object, subject_or_none
-from onceward.sources.signing import EPOCH, check_window, hex_hmac, matching_secret, sole_header, unix_ms
+from onceward.sources.base import identifier, parse_object, subject_or_none
+from onceward.sources.fields import iso_or_none, seconds_ms
+from onceward.sources.signing import hex_hmac, matching_secret, sole_header, unix_ms
+from onceward.sources.timed import TimedSource
 
 HEADER = "Stripe-Signature"
-TOLERANCE = timedelta(seconds=300)
 _API_KEYS = (b"sk_", b"rk_", b"pk_")
-_SECONDS_MAX = 253_402_300_799  # the end of the year 9999
 
 
-class Stripe(Source):
+class Stripe(TimedSource):
     """Events of one Stripe account or Connect endpoint.
 
     Args:
         name: see `Source`.
         secrets: the endpoint's signing secrets (``whsec_…``), used as they are, prefix included.
         insecure: see `Source`.
-        tolerance: how far the signed time may lie from now, before or after: a ``timedelta``, seconds or a
-            text such as ``"5m"``.
+        tolerance: see `TimedSource`; five minutes by default, as Stripe recommends.
 
     An event's subject is the id of the object it is about (``data.object.id``, or
     ``related_object.id`` of a thin event).
@@ -39,7 +38,9 @@ class Stripe(Source):
 
     kind: ClassVar[str] = "stripe"
     docs_url: ClassVar[str] = "https://docs.stripe.com/webhooks"
-    tolerance: timedelta
+    docs_date: ClassVar[str] = "2026-11-29"
+    # In live mode; a sandbox tries three times over hours.
+    retry_horizon: ClassVar[timedelta | None] = timedelta(days=3)
 
     def __init__(
         self,
@@ -47,9 +48,9 @@ class Stripe(Source):
         name: str | None = None,
         secrets: str | Sequence[str] = (),
         insecure: bool = False,
-        tolerance: Duration = TOLERANCE,
+        tolerance: Duration | None = None,
     ) -> None:
-        super().__init__(name=name, secrets=secrets, insecure=insecure)
+        super().__init__(name=name, secrets=secrets, insecure=insecure, tolerance=tolerance)
         for secret in self.secrets:
             if secret.key.startswith(_API_KEYS):
                 raise ConfigError(
@@ -57,14 +58,6 @@ class Stripe(Source):
                     means="It signs no delivery, so none could be verified with it.",
                     todo="Give it the endpoint's signing secret, which begins with whsec_.",
                 )
-        tolerance_ms = to_ms(tolerance, what=f"tolerance of source {self.name!r}")
-        if not tolerance_ms:
-            raise ConfigError(
-                f"Source {self.name!r} has a tolerance of 0.",
-                means="Every delivery would be refused as too old.",
-                todo="Use a positive one; Stripe recommends five minutes.",
-            )
-        self.tolerance = timedelta(milliseconds=tolerance_ms)
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
         """Check one of the ``v1`` signatures, then the age; other schemes are ignored.
@@ -90,7 +83,7 @@ class Stripe(Source):
         sent_at_ms = unix_ms(times[0])
         # The age comes last, so that an operator reads "stale" only of genuine deliveries.
         index = matching_secret(self.secrets, b"%b.%b" % (times[0], request.body), signatures)
-        check_window(sent_at_ms, now_ms, self.tolerance)
+        self.check_age(sent_at_ms, now_ms)
         return Verified(index, sent_at_ms)
 
     def normalize(self, request: HttpRequest) -> list[Incoming]:
@@ -132,13 +125,4 @@ class Stripe(Source):
 
 def _occurred_at_ms(created: object) -> int | None:
     """Read ``created``: Unix seconds in snapshot events, ISO 8601 text in thin ones."""
-    if type(created) is int and 0 <= created <= _SECONDS_MAX:
-        return created * 1000
-    if isinstance(created, str):
-        try:
-            moment = datetime.fromisoformat(created)
-        except ValueError:
-            return None
-        if moment.tzinfo is not None:
-            return (moment - EPOCH) // timedelta(milliseconds=1)
-    return None
+    return seconds_ms(created) if type(created) is int else iso_or_none(created)

@@ -154,14 +154,19 @@ def test_a_trigger_survives_its_stored_form(where: Any) -> None:
 
 
 def test_every_kind_can_be_created_by_name() -> None:
-    options: dict[str, dict[str, str]] = {
+    options: dict[str, dict[str, Any]] = {
+        "adyen": {"secrets": "00ff"},
+        "aws_sns": {"secrets": "arn:aws:sns:eu-west-1:123456789012:orders"},
+        "google_pubsub": {"service_account": "push@example.iam.gserviceaccount.com"},
         "hmac": {"header": "X-Signature", "id_from": "/id", "type_from": "/type"},
     }
     # Senders that sign by public key need one.
     secrets = {"discord": ED25519_PUBLIC, "sendgrid": P256_PUBLIC}
 
     made = {
-        kind: create(kind, name=f"my-{kind}", secrets=[secrets.get(kind, SECRET)], **options.get(kind, {}))
+        kind: create(
+            kind, name=f"my-{kind}", **({"secrets": [secrets.get(kind, SECRET)]} | options.get(kind, {}))
+        )
         for kind in kinds()
     }
 

@@ -12,70 +12,104 @@ from typing import TYPE_CHECKING, Any
 from onceward.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from onceward.sources.adyen import Adyen
     from onceward.sources.atlassian import Bitbucket, Jira
+    from onceward.sources.aws_sns import AwsSns
     from onceward.sources.base import Source
     from onceward.sources.discord import Discord
+    from onceward.sources.fusionauth import FusionAuth
     from onceward.sources.github import GitHub
     from onceward.sources.gitlab import GitLab
+    from onceward.sources.google_pubsub import GooglePubSub
     from onceward.sources.hmac_source import Hmac
+    from onceward.sources.hubspot import HubSpot
     from onceward.sources.linear import Linear
+    from onceward.sources.mailgun import Mailgun
     from onceward.sources.meta import Meta
+    from onceward.sources.microsoft_graph import MicrosoftGraph
+    from onceward.sources.paddle import Paddle
+    from onceward.sources.paypal import PayPal
     from onceward.sources.sendgrid import SendGrid
     from onceward.sources.shopify import Shopify
     from onceward.sources.slack import Slack
+    from onceward.sources.square import Square
     from onceward.sources.standard_webhooks import Clerk, OpenAI, Resend, StandardWebhooks, Svix
     from onceward.sources.stripe import Stripe
     from onceward.sources.telegram import Telegram
     from onceward.sources.twilio import Twilio
+    from onceward.sources.zendesk import Zendesk
     from onceward.sources.zoom import Zoom
 
 __all__ = [
+    "Adyen",
+    "AwsSns",
     "Bitbucket",
     "Clerk",
     "Discord",
+    "FusionAuth",
     "GitHub",
     "GitLab",
+    "GooglePubSub",
     "Hmac",
+    "HubSpot",
     "Jira",
     "Linear",
+    "Mailgun",
     "Meta",
+    "MicrosoftGraph",
     "OpenAI",
+    "Paddle",
+    "PayPal",
     "Resend",
     "SendGrid",
     "Shopify",
     "Slack",
     "Source",
+    "Square",
     "StandardWebhooks",
     "Stripe",
     "Svix",
     "Telegram",
     "Twilio",
+    "Zendesk",
     "Zoom",
     "create",
     "kinds",
+    "source_class",
 ]
 
 _KINDS = {
     # kind: (module, class); one line a kind, sorted
+    "adyen": ("adyen", "Adyen"),
+    "aws_sns": ("aws_sns", "AwsSns"),
     "bitbucket": ("atlassian", "Bitbucket"),
     "clerk": ("standard_webhooks", "Clerk"),
     "discord": ("discord", "Discord"),
+    "fusionauth": ("fusionauth", "FusionAuth"),
     "github": ("github", "GitHub"),
     "gitlab": ("gitlab", "GitLab"),
+    "google_pubsub": ("google_pubsub", "GooglePubSub"),
     "hmac": ("hmac_source", "Hmac"),
+    "hubspot": ("hubspot", "HubSpot"),
     "jira": ("atlassian", "Jira"),
     "linear": ("linear", "Linear"),
+    "mailgun": ("mailgun", "Mailgun"),
     "meta": ("meta", "Meta"),
+    "microsoft_graph": ("microsoft_graph", "MicrosoftGraph"),
     "openai": ("standard_webhooks", "OpenAI"),
+    "paddle": ("paddle", "Paddle"),
+    "paypal": ("paypal", "PayPal"),
     "resend": ("standard_webhooks", "Resend"),
     "sendgrid": ("sendgrid", "SendGrid"),
     "shopify": ("shopify", "Shopify"),
     "slack": ("slack", "Slack"),
+    "square": ("square", "Square"),
     "standard_webhooks": ("standard_webhooks", "StandardWebhooks"),
     "stripe": ("stripe", "Stripe"),
     "svix": ("standard_webhooks", "Svix"),
     "telegram": ("telegram", "Telegram"),
     "twilio": ("twilio", "Twilio"),
+    "zendesk": ("zendesk", "Zendesk"),
     "zoom": ("zoom", "Zoom"),
 }
 _MODULES = {"Source": "base"} | {name: module for module, name in _KINDS.values()}
@@ -84,6 +118,23 @@ _MODULES = {"Source": "base"} | {name: module for module, name in _KINDS.values(
 def kinds() -> tuple[str, ...]:
     """Give the names that `create` knows, sorted."""
     return tuple(sorted(_KINDS))
+
+
+def source_class(kind: str) -> type[Source]:
+    """Give the class behind the name of a kind.
+
+    Raises:
+        ConfigError: the kind is unknown.
+    """
+    if kind not in _KINDS:
+        raise ConfigError(
+            f"There is no kind of source called {kind!r}.",
+            means="Nothing can verify its deliveries.",
+            todo=f"Use one of {', '.join(kinds())}; hmac fits most senders.",
+        )
+    module, class_name = _KINDS[kind]
+    found: type[Source] = getattr(import_module(f"onceward.sources.{module}"), class_name)
+    return found
 
 
 def create(
@@ -101,27 +152,19 @@ def create(
         ConfigError: the kind is unknown, an option is unknown or missing, or the source refuses
             its arguments.
     """
-    if kind not in _KINDS:
-        raise ConfigError(
-            f"There is no kind of source called {kind!r}.",
-            means="Nothing can verify its deliveries.",
-            todo=f"Use one of {', '.join(kinds())}; hmac fits most senders.",
-        )
     import inspect
 
-    module, class_name = _KINDS[kind]
-    source_class = getattr(import_module(f"onceward.sources.{module}"), class_name)
+    made_of = source_class(kind)
     arguments = {"secrets": secrets, **options} | ({} if name is None else {"name": name})
     try:
-        inspect.signature(source_class).bind(**arguments)
+        inspect.signature(made_of).bind(**arguments)
     except TypeError as error:
         raise ConfigError(
             f"A source of kind {kind!r} cannot be made: {error}.",
             means="Its configuration has an option too many or too few.",
-            todo=f"Options are: {', '.join(inspect.signature(source_class).parameters)}.",
+            todo=f"Options are: {', '.join(inspect.signature(made_of).parameters)}.",
         ) from error
-    source: Source = source_class(**arguments)
-    return source
+    return made_of(**arguments)
 
 
 def __getattr__(attribute: str) -> Any:

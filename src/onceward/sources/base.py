@@ -182,8 +182,7 @@ class Source(ABC):
     ) -> HttpRequest:
         """Give the whole request with which the provider would send *body*.
 
-        It differs from `sign` where the signature stands in the body; arguments and errors are the
-        same.
+        It differs where the signature stands in the body; see `sign`, whose arguments and errors it has.
         """
         headers = self.sign(
             body, now_ms, event_id=event_id, event_type=event_type, secret_index=secret_index, url=url

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import parse_qsl
 
 from onceward.core.messages import HttpRequest
@@ -29,9 +30,9 @@ def form_fields(raw: bytes | str) -> list[tuple[str, str]] | None:
         return None
 
 
-def form_object(fields: list[tuple[str, str]]) -> dict[str, str | list[str]]:
+def form_object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     """Give the fields as an object; a name that comes several times has the list of its values."""
-    values: dict[str, list[str]] = {}
+    values: dict[str, list[Any]] = {}
     for name, value in fields:
         values.setdefault(name, []).append(value)
     return {name: several[0] if len(several) == 1 else several for name, several in values.items()}

@@ -127,6 +127,10 @@ def matching_key(
 def unix_ms(raw: bytes, unit: Literal["s", "ms"] = "s") -> int:
     """Give, in milliseconds, the Unix time that a sender wrote in seconds or milliseconds.
 
+    Args:
+        raw: the sender's text.
+        unit: what the sender counts.
+
     Raises:
         SignatureInvalid: anything but ASCII digits, as many as a time can have.
     """

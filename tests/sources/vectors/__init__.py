@@ -1,0 +1,1 @@
+"""Certificates and deliveries that vendors published with their libraries."""

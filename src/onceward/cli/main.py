@@ -22,7 +22,8 @@ INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
 EPILOG = """\b
 Exit status:
   0    done
-  1    the answer is no: a demo that failed, a store that needs a migration; or another error
+  1    the answer is no: a demo that failed, a store that needs a migration, a delivery that the
+       receiver did not treat as it should; or another error
   2    a wrong option, setting or application
   3    the store cannot be used
   130  interrupted
@@ -33,7 +34,9 @@ over the variable."""
 COMMANDS = {
     "demo": "onceward.cli.demo.command",
     "migrate": "onceward.cli.migrate",
+    "send": "onceward.cli.send",
     "serve": "onceward.cli.serve",
+    "sources": "onceward.cli.sources",
     "worker": "onceward.cli.worker",
 }
 

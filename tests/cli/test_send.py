@@ -23,8 +23,9 @@ from onceward.core.errors import BodyMalformed, OncewardError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.runtime.clock import wall_ms
 from onceward.sources import Hmac, Source, create
-from onceward.sources.fixture import Fixture, fixtures_of
+from onceward.sources.fixture import Body, Fixture, fixtures_of
 from tests.cli.running import SHOP, onceward, running
+from tests.sources import test_examples
 from tests.sources.test_fixtures import OPTIONS, SECRETS
 
 STRIPE = "whsec_0123456789abcdefghij"
@@ -103,10 +104,15 @@ def sent(*arguments: str, env: dict[str, str] | None = None) -> tuple[int, list[
     return status, json.loads(text)
 
 
+ALL: dict[str, dict[str, Any]] = {kind: {"secrets": SECRETS} | options for kind, options in OPTIONS.items()}
+for each in test_examples.KINDS:
+    ALL[each] = {"secrets": "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} | test_examples.OPTIONS.get(each, {})
+
+
 def configured(kind: str) -> list[str]:
-    options = dict(OPTIONS[kind])
-    secrets = options.pop("secrets", SECRETS)
-    given = [f"--secret={secret}" for secret in secrets]
+    options = dict(ALL[kind])
+    secrets = options.pop("secrets")
+    given = [f"--secret={secret}" for secret in ([secrets] if isinstance(secrets, str) else secrets)]
     for name, value in options.items():
         text = value if isinstance(value, str) else json.dumps(value)
         given += ["--option", f"{name}={json.dumps(text)}"]
@@ -114,13 +120,13 @@ def configured(kind: str) -> list[str]:
 
 
 def source_of(kind: str) -> Source:
-    return create(kind, **({"secrets": SECRETS} | OPTIONS[kind]))
+    return create(kind, **ALL[kind])
 
 
 # --- every kind -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", OPTIONS)
+@pytest.mark.parametrize("kind", ALL)
 def test_every_packaged_delivery_is_accepted_as_it_is_and_refused_when_it_is_spoiled(kind: str) -> None:
     for event_type in fixtures_of(kind):
         with receiving(source_of(kind)) as receiver:
@@ -172,7 +178,7 @@ def test_each_event_has_an_id_of_its_own_and_doubled_ones_are_duplicates() -> No
 def test_of_a_delivery_that_does_not_say_where_its_ids_stand_they_are_found(
     kind: str, body: dict[str, Any], places: list[str]
 ) -> None:
-    assert id_places(source_of(kind), body, {}, is_form="recipient" in body) == places
+    assert id_places(source_of(kind), Body(body, "recipient" in body), {}) == places
 
 
 class HashedAddress(Hmac):
@@ -215,6 +221,20 @@ def test_a_form_can_be_edited() -> None:
 
     assert status == 0
     assert b"subject=H%C3%A4llo+%26+so" in receiver.seen[0].body
+
+
+def test_json_in_a_form_can_be_edited_and_a_line_end_behind_json_is_kept() -> None:
+    edits = ("--set", "payload.user.name=Ada")
+    with receiving(source_of("slack")) as receiver:
+        how = ("--to", receiver.url, *configured("slack"))
+        status, told = sent("slack", "block_actions", *how, *edits, "--repeat=2")
+    with receiving(source_of("sendgrid")) as sendgrid:
+        send("sendgrid", "bounce", "--to", sendgrid.url, *configured("sendgrid"))
+
+    assert status == 0
+    assert len({one["event_ids"][0] for one in told}) == 2
+    assert b"%22name%22%3A%22Ada%22" in receiver.seen[0].body
+    assert sendgrid.seen[0].body.endswith(b"]\r\n")
 
 
 def test_headers_beside_the_signature_are_sent() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any, Literal
-from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
@@ -16,12 +15,11 @@ from onceward.cli.tampering import tampered
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import Source
-from onceward.sources.fixture import Fixture, fixtures_of, renewed, with_value
+from onceward.sources.fixture import Body, Fixture, fixtures_of, renewed, with_value
 
 Outcome = Literal["accepted", "refused", "failed"]
 # Shorter texts are words and numbers, not what tells an event from others.
 _ID_CHARS_MIN = 8
-FORM = "application/x-www-form-urlencoded"
 
 
 class Shot(msgspec.Struct, frozen=True):
@@ -91,19 +89,26 @@ def shots(
         random: draws the ids.
     """
     made: list[Shot] = []
-    is_form = isinstance(chosen.body, str)
-    opened = dict(parse_qsl(chosen.body, keep_blank_values=True)) if is_form else chosen.body
-    places = chosen.fresh or id_places(make(), opened, chosen.headers, is_form=is_form)
+    body = Body.of(chosen.body)
+    places = chosen.fresh or id_places(make(), body, chosen.headers)
     for _ in range(repeat):
-        body = renewed(opened, places, random)
-        for path, value in edits:
-            body = with_value(body, path, value)
-        raw = _raw(body, is_form=is_form)
-        request = _signed(make(), raw, event_type, chosen, url, now_ms - late_ms, is_unsigned, random)
+        value = renewed(body.value, places, random)
+        for path, part in edits:
+            value = with_value(value, path, part)
+        at_ms = now_ms - late_ms
+        if is_unsigned:
+            headers = {"Content-Type": body.content_type}
+            request = HttpRequest.of(body.written(value), headers, url=url, received_at_ms=at_ms)
+        else:
+            event_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
+            request = make().signed_request(
+                body.written(value), at_ms, event_id=event_id, event_type=event_type, url=url
+            )
+        request = _with_headers(request, chosen.headers)
         event_ids = _event_ids(make(), request)
         is_stale = not is_unsigned and _is_stale(make(), request, now_ms, late_ms)
         if is_tampered:
-            request = tampered(make, request, now_ms - late_ms)
+            request = tampered(make, request, at_ms)
         refuses = is_tampered or is_stale
         shot = Shot(request, event_ids, "refused" if refuses else "accepted")
         made.append(shot)
@@ -112,67 +117,37 @@ def shots(
     return made
 
 
-def _signed(
-    source: Source,
-    raw: bytes,
-    event_type: str,
-    chosen: Fixture,
-    url: str,
-    at_ms: int,
-    is_unsigned: bool,
-    random: Random,
-) -> HttpRequest:
-    is_form = isinstance(chosen.body, str)
-    if is_unsigned:
-        headers = {"Content-Type": FORM if is_form else "application/json"}
-        request = HttpRequest.of(raw, headers, url=url, received_at_ms=at_ms)
-    else:
-        event_id = str(uuid.UUID(int=random.getrandbits(128), version=4))
-        request = source.signed_request(raw, at_ms, event_id=event_id, event_type=event_type, url=url)
+def _with_headers(request: HttpRequest, headers: dict[str, str]) -> HttpRequest:
     present = {name for name, _ in request.headers}
-    more = HttpRequest.of(b"", chosen.headers).headers
-    return msgspec.structs.replace(
-        request, headers=request.headers + tuple(pair for pair in more if pair[0] not in present)
-    )
+    more = tuple(pair for pair in HttpRequest.of(b"", headers).headers if pair[0] not in present)
+    return msgspec.structs.replace(request, headers=request.headers + more)
 
 
-def _raw(body: Any, *, is_form: bool) -> bytes:
-    if not is_form:
-        return msgspec.json.encode(body)
-    texts = {
-        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        for name, value in body.items()
-    }
-    return urlencode(texts).encode()
-
-
-def id_places(source: Source, body: Any, headers: dict[str, str], *, is_form: bool) -> list[str]:
+def id_places(source: Source, body: Body, headers: dict[str, str]) -> list[str]:
     """Give where the ids of a delivery's events stand, for a fixture that does not say it.
 
     Args:
         source: reads it.
-        body: a JSON value, or the fields of a form.
-        headers: the fixture's.
-        is_form: whether it is sent as a form.
+        body: the fixture's.
+        headers: likewise.
     """
 
     def read(candidate: Any) -> list[tuple[str, str]]:
-        kind = {"Content-Type": FORM if is_form else "application/json"}
-        request = HttpRequest.of(_raw(candidate, is_form=is_form), kind | headers)
+        request = HttpRequest.of(body.written(candidate), {"Content-Type": body.content_type} | headers)
         try:
             return [(one.id, one.type) for one in source.normalize(request)]
         except BodyMalformed:
             return []  # it stands in a header, which is drawn with the signature
 
-    events = read(body)
-    leaves = list(_leaves("", body))
+    events = read(body.value)
+    leaves = list(_leaves("", body.value))
     given = [place for place, text in leaves if text in {event_id for event_id, _ in events}]
     if given or not events:
         return given
     # The id is derived: the first part that makes another one, and leaves the type as it is.
     for place, text in leaves:
         if len(text) >= _ID_CHARS_MIN and any(char.isdigit() for char in text):
-            others = read(renewed(body, [place], Random(0)))  # noqa: S311 (only to see what changes)
+            others = read(renewed(body.value, [place], Random(0)))  # noqa: S311 (only to see what changes)
             is_same_type = [event_type for _, event_type in others] == [
                 event_type for _, event_type in events
             ]

@@ -7,10 +7,12 @@ from importlib.resources import files
 from random import Random
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
 from onceward.core.errors import ConfigError
+from onceward.sources.forms import CONTENT_TYPE
 
 # Of an id this many characters at its end are drawn anew; what stands before tells its kind.
 _FRESH_CHARS = 12
@@ -28,6 +30,52 @@ class Fixture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     body: Any
     headers: dict[str, str] = {}
     fresh: list[str] = []
+
+
+class Body(msgspec.Struct, frozen=True):
+    """A fixture's body, opened so that parts of it can be changed.
+
+    Attributes:
+        value: the JSON value; of a form its fields, those opened that hold JSON.
+        is_form: whether it is written as a form.
+        tail: what stands behind the JSON; a sender that signs a line end there sends one.
+    """
+
+    value: Any
+    is_form: bool = False
+    tail: str = ""
+
+    @classmethod
+    def of(cls, body: Any) -> Body:
+        """Give the body of a fixture opened."""
+        if not isinstance(body, str):
+            return cls(body)
+        if body[:1] in "[{":
+            text = body.rstrip()
+            return cls(msgspec.json.decode(text), tail=body[len(text) :])
+        return cls({name: _opened(text) for name, text in parse_qsl(body, keep_blank_values=True)}, True)
+
+    @property
+    def content_type(self) -> str:
+        """What the sender says of it, where a source says nothing else."""
+        return CONTENT_TYPE if self.is_form else "application/json"
+
+    def written(self, value: Any) -> bytes:
+        """Give the bytes of the body with another value."""
+        if not self.is_form:
+            return msgspec.json.encode(value) + self.tail.encode()
+        texts = {
+            name: part if isinstance(part, str) else msgspec.json.encode(part).decode()
+            for name, part in value.items()
+        }
+        return urlencode(texts).encode()
+
+
+def _opened(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text) if text[:1] in ("{", "[") else text
+    except ValueError:
+        return text
 
 
 _decoder = msgspec.json.Decoder(dict[str, Fixture])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from email.message import Message
 from typing import Any
 
 from onceward.core.messages import HttpRequest
@@ -77,6 +76,8 @@ def _part(part: bytes) -> tuple[str, Any]:
 
 
 def _parameter(header: str, parameter: str) -> str | None:
+    from email.message import Message  # slow to import, and for a few senders
+
     message = Message()
     try:
         message["x"] = header

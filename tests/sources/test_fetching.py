@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from onceward.core.errors import KeyUnavailable, SignatureInvalid
 from onceward.sources.fetching import (
     DOCUMENT_BYTES_MAX,
     FETCHES_MAX_A_MINUTE,
@@ -23,7 +24,6 @@ from onceward.sources.fetching import (
     KEPT_MS,
     PAUSE_AFTER_FAILURE_MS,
     Documents,
-    KeyUnavailable,
     fetch_https,
 )
 
@@ -155,6 +155,13 @@ def test_a_port_that_answers_something_else_gives_no_key(answer: object) -> None
 
     with pytest.raises(KeyUnavailable):
         documents.get("u", NOW_MS)
+
+
+def test_a_key_that_cannot_be_had_refuses_and_says_that_it_may_come() -> None:
+    error = KeyUnavailable("no key")
+
+    assert isinstance(error, SignatureInvalid)
+    assert (error.http_status, error.check) == (503, "no key")
 
 
 def test_strangers_can_neither_fill_the_memory_nor_make_us_fetch_without_end() -> None:

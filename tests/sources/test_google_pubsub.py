@@ -9,10 +9,9 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
+from onceward.core.errors import BodyMalformed, ConfigError, KeyUnavailable, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources import create
-from onceward.sources.fetching import KeyUnavailable
 from onceward.sources.google_pubsub import JWKS_URL, GooglePubSub
 
 KEY = rsa.generate_private_key(65537, 2048)

@@ -12,10 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from onceward.core.errors import ConfigError, SignatureInvalid
+from onceward.core.errors import ConfigError, KeyUnavailable, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources import create
-from onceward.sources.fetching import KeyUnavailable
 from onceward.sources.paypal import PayPal
 
 VECTORS = Path(__file__).parent / "vectors"

@@ -93,6 +93,17 @@ class BodyMalformed(OncewardError):
     title = "The request cannot be read"
 
 
+class KeyUnavailable(SignatureInvalid):
+    """The sender's public key could not be had, so a delivery could not be judged; nothing was stored.
+
+    It is worth another try: some senders give a delivery up after a 4xx.
+    """
+
+    code = "key_unavailable"
+    http_status = 503
+    title = "The sender's key is not available"
+
+
 class BodyTooLarge(OncewardError):
     """The request's body exceeds ``body_bytes_max``; nothing was stored."""
 

@@ -104,7 +104,8 @@ class Source(ABC):
             now_ms: the time, Unix milliseconds, for senders that sign theirs.
 
         Raises:
-            SignatureInvalid: it is not proven genuine; nothing else may be raised.
+            SignatureInvalid: it is not proven genuine; nothing else may be raised. `KeyUnavailable`, a
+                kind of it, when the sender's key cannot be had now.
         """
 
     @abstractmethod

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from onceward.core.errors import SignatureInvalid
+from onceward.core.errors import KeyUnavailable
 
 Fetch: TypeAlias = Callable[[str], bytes]
 """Gives what stands at an https address; it may raise anything."""
@@ -28,13 +28,6 @@ KEPT_MS = 24 * 3_600_000
 PAUSE_AFTER_FAILURE_MS = 10_000
 FETCHES_MAX_A_MINUTE = 20
 _MINUTE_MS = 60_000
-
-
-class KeyUnavailable(SignatureInvalid):
-    """The sender's public key could not be fetched, so the delivery could not be checked either way.
-
-    A receiver does best to ask for it again later (503): some senders give up after a 4xx.
-    """
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

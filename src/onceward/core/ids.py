@@ -23,6 +23,7 @@ from onceward.core.errors import NotStorable
 from onceward.core.shown import shown
 
 RUN_ID_PREFIX = "run_"
+DELIVERY_ID_PREFIX = "del_"
 TIME_MS_MAX = 2**48 - 1
 
 # Crockford's base 32: no i, l, o and u, so that an id read out aloud is written down right.
@@ -153,6 +154,10 @@ class IdSource:
         (2.4 times the cost of a whole three-step run on SQLite, measured).
         """
         return self.run_id().removeprefix(RUN_ID_PREFIX)
+
+    def delivery_id(self) -> str:
+        """Give an id for a delivery, above every earlier one."""
+        return DELIVERY_ID_PREFIX + self.event_id()
 
     def uuid7(self) -> uuid.UUID:
         """Give a UUID version 7 above every earlier one, and in one order with the run ids."""

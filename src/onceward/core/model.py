@@ -43,6 +43,8 @@ class EventRow(msgspec.Struct, frozen=True, gc=False):
         subject: what it is about.
         occurred_at: when it happened by its source's clock.
         content_hash: only where the id comes from outside, to see clashes.
+        id_is_signed: False when the id stood outside the sender's signature, so that one captured
+            body can come again under any number of ids.
     """
 
     source: str
@@ -53,21 +55,30 @@ class EventRow(msgspec.Struct, frozen=True, gc=False):
     subject: str | None = None
     occurred_at: Millis | None = None
     content_hash: str | None = None
+    id_is_signed: bool = True
+
+
+DELIVERIES_KEPT_MAX = 50
+"""Deliveries of one event that are kept each; further ones are counted."""
 
 
 class DeliveryRow(msgspec.Struct, frozen=True, gc=False):
-    """One HTTP request that carried an event.
+    """One HTTP request that carried an event; a request with several events has a row for each.
 
     Attributes:
-        delivery_id: drawn for it.
+        delivery_id: drawn for the request, in order of time.
         source: whose event it carried.
         event_id: which event.
         received_at: when it came.
         content_hash: of its body.
         secret_index: which secret verified it, counted from 0; None where nothing was checked.
-        request: JSON text: method, path and the headers that are kept; no signatures among them.
-        body: its bytes; None when the event's payload is the body, byte for byte.
-        outcome: what the store found: ``accepted``, ``duplicate`` or ``clash``.
+        request: JSON text: method, address and the headers that are kept; see `core.kept`.
+        body: its bytes; None when the event's payload is the body, byte for byte, and in every
+            part but the first.
+        outcome: what the store found: ``accepted``, ``duplicate`` or ``clash`` (other content under
+            a known id).
+        sent_at: the time that the sender signed; None where it signs none.
+        part: the event's place in its delivery, counted from 0.
     """
 
     delivery_id: str
@@ -79,6 +90,68 @@ class DeliveryRow(msgspec.Struct, frozen=True, gc=False):
     request: str | None = None
     body: bytes | None = None
     outcome: str = ""
+    sent_at: Millis | None = None
+    part: int = 0
+
+    @property
+    def skew_ms(self) -> Millis | None:
+        """Give how long after its signed time it came; negative when the sender's clock is ahead."""
+        return None if self.sent_at is None else self.received_at - self.sent_at
+
+
+class UnparsedRow(msgspec.Struct, frozen=True, gc=False):
+    """A genuine delivery that its source could not read; kept until it can.
+
+    Attributes:
+        source: whose.
+        content_hash: of what identifies it, the same for every redelivery.
+        delivery_id: drawn for the first one.
+        received_at: when the first one came.
+        last_at: when the last one came.
+        copies: how many came.
+        error: why it cannot be read: a type and a place in the code, never what it holds.
+        request: as of a `DeliveryRow`.
+        body: its bytes.
+        secret_index: as of a `DeliveryRow`.
+        sent_at: likewise.
+    """
+
+    source: str
+    content_hash: str
+    delivery_id: str
+    received_at: Millis
+    last_at: Millis
+    copies: int
+    error: str
+    request: str
+    body: bytes
+    secret_index: int | None = None
+    sent_at: Millis | None = None
+
+    @property
+    def skew_ms(self) -> Millis | None:
+        """Give how long after its signed time the first one came."""
+        return None if self.sent_at is None else self.received_at - self.sent_at
+
+
+class RefusalRow(msgspec.Struct, frozen=True, gc=False):
+    """Deliveries that were refused for one reason.
+
+    Attributes:
+        source: at whose address; empty where there is no such source.
+        reason: which check failed.
+        count: how often.
+        first_at: when first.
+        last_at: when last.
+        samples: JSON list of the newest ones that one process saw; see `core.kept`.
+    """
+
+    source: str
+    reason: str
+    count: int
+    first_at: Millis
+    last_at: Millis
+    samples: str = "[]"
 
 
 class NewRun(msgspec.Struct, frozen=True, gc=False):

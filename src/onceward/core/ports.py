@@ -20,9 +20,11 @@ from onceward.core.model import (
     Millis,
     NewRun,
     ProcessRow,
+    RefusalRow,
     RunRow,
     StepKey,
     StepRow,
+    UnparsedRow,
     WorkflowRow,
 )
 from onceward.core.states import RunState
@@ -197,6 +199,15 @@ class EventFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
+class DeliveryFilter(msgspec.Struct, frozen=True):
+    """Which deliveries to list; newest first, keyset paging by delivery id."""
+
+    source: str | None = None
+    outcome: str | None = None
+    before: str | None = None
+    limit: int = 100
+
+
 class Store(Protocol):
     """Where events and runs are kept. Every method blocks; each is one transaction.
 
@@ -287,7 +298,48 @@ class Store(Protocol):
         ...
 
     def deliveries(self, source: str, event_id: str) -> list[DeliveryRow]:
-        """Give the deliveries of an event, oldest first."""
+        """Give the kept deliveries of an event, oldest first, at most `DELIVERIES_KEPT_MAX` or so."""
+        ...
+
+    def surplus(self, source: str, event_id: str) -> int:
+        """Give how many deliveries of an event came beyond those that are kept."""
+        ...
+
+    def delivery(self, delivery_id: str) -> list[DeliveryRow]:
+        """Give the parts of one delivery in order: a row for each of its events."""
+        ...
+
+    def all_deliveries(self, where: DeliveryFilter) -> list[DeliveryRow]:
+        """Give deliveries, newest first, without their bodies."""
+        ...
+
+    def same_body(self, source: str, content_hash: str, limit: int) -> list[str]:
+        """Give the ids of events whose body is the same and whose id is not signed, oldest first."""
+        ...
+
+    # deliveries that are not events
+    def keep_unparsed(self, row: UnparsedRow) -> None:
+        """Keep a delivery that cannot be read, or count it where it is kept already."""
+        ...
+
+    def unparsed(self, where: DeliveryFilter) -> list[UnparsedRow]:
+        """Give the unparsed deliveries, newest first; their outcome is not looked at."""
+        ...
+
+    def unparsed_delivery(self, delivery_id: str) -> UnparsedRow | None:
+        """Give one unparsed delivery, or None."""
+        ...
+
+    def forget_unparsed(self, row: UnparsedRow) -> None:
+        """Drop an unparsed delivery: it was read, and is kept with its events."""
+        ...
+
+    def add_refusals(self, rows: Sequence[RefusalRow]) -> None:
+        """Add to the counts of refused deliveries; the newer samples stay."""
+        ...
+
+    def refusals(self, source: str | None) -> list[RefusalRow]:
+        """Give the counts of refused deliveries, the latest first."""
         ...
 
     def steps(self, run_id: str, generation: int | None = None) -> list[StepRow]:

@@ -14,7 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 import psycopg
 
 from onceward.core import failpoints
-from onceward.core.model import AuditRow, Millis, ProcessRow, StepRow, WorkflowRow
+from onceward.core.model import (
+    AuditRow,
+    Millis,
+    ProcessRow,
+    RefusalRow,
+    StepRow,
+    UnparsedRow,
+    WorkflowRow,
+)
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
 from onceward.stores.postgres_clock import ServerClock
 from onceward.stores.postgres_connection import Database, Link
@@ -25,7 +33,7 @@ from onceward.stores.postgres_processes import PostgresProcesses
 from onceward.stores.postgres_reads import PostgresReads
 from onceward.stores.postgres_schema import PostgresSchema, checked_schema
 from onceward.stores.postgres_session import Session
-from onceward.stores.postgres_statements import load_statements, parameters, text_array
+from onceward.stores.postgres_statements import Call, encode_rows, load_statements, parameters, text_array
 from onceward.stores.postgres_writer import BatchWriter
 
 LEASE_MS = 10_000
@@ -273,6 +281,24 @@ class PostgresStore(PostgresReads):
             self._tell(session, process_id)
 
         self._control_link.run(work)
+
+    # --- deliveries that are not events --------------------------------------------------------
+
+    def keep_unparsed(self, row: UnparsedRow) -> None:
+        """Keep a delivery that cannot be read, or count it where it is kept already."""
+        self._control(self._call("keep_unparsed", rows=encode_rows([row])))
+
+    def forget_unparsed(self, row: UnparsedRow) -> None:
+        """Drop an unparsed delivery that was read."""
+        key = parameters(source=row.source, content_hash=row.content_hash)
+        self._control(self._call("forget_unparsed", **key))
+
+    def add_refusals(self, rows: Sequence[RefusalRow]) -> None:
+        """Add to the counts of refused deliveries."""
+        self._control(self._call("add_refusals", rows=encode_rows(rows)))
+
+    def _control(self, call: Call) -> None:
+        self._control_link.run(lambda session: session.execute(call))
 
     # --- operators -----------------------------------------------------------------------------
 

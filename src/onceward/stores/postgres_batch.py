@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from onceward.core import errors
+from onceward.core.model import DELIVERIES_KEPT_MAX
 from onceward.core.ports import Accept, Accepted, Advance, Batch, Claim
 from onceward.stores.postgres_rows import (
     AttemptColumns,
@@ -37,7 +38,8 @@ EventKey = tuple[str, str]
 
 _BY_RUN = attrgetter("run_id")
 _BY_EVENT = attrgetter("source", "id")
-_BY_DELIVERY = attrgetter("source", "event_id", "delivery_id")
+_BY_DELIVERY = attrgetter("source", "event_id", "delivery_id", "part")
+DeliveryKey = tuple[str, str, str]
 
 
 @dataclass
@@ -89,6 +91,7 @@ class PackedBatch:
         self._events: list[EventColumns] = []
         self._runs: list[RunColumns] = []
         self._deliveries: list[DeliveryColumns] = []
+        self._delivered: dict[EventKey, int] = {}
         # Unguarded ones first: whether they are written does not hang on anybody's fence.
         for accept in batch.accepts:
             if accept.by_run is None:
@@ -143,10 +146,15 @@ class PackedBatch:
                 means="Which of them is written hangs on that run's fence; nothing was written.",
                 todo="Commit them one after the other.",
             )
-        self._deliveries += [
-            delivery_columns(event, delivery, is_first=first is None and number == 0)
-            for number, delivery in enumerate(accept.deliveries)
-        ]
+        if accept.deliveries:
+            earlier = self._delivered.get(key, 0)
+            self._delivered[key] = earlier + len(accept.deliveries)
+            self._deliveries += [
+                delivery_columns(
+                    event, delivery, is_first=first is None and number == 0, earlier=earlier + number
+                )
+                for number, delivery in enumerate(accept.deliveries)
+            ]
 
     def _make_calls(self, claims: Sequence[Claim]) -> None:
         if self._holders:
@@ -159,7 +167,11 @@ class PackedBatch:
             self._add("accept", events=encode_rows(self._events), runs=encode_rows(self._runs))
         if self._deliveries:
             self._deliveries.sort(key=_BY_DELIVERY)
-            self._add("deliver", deliveries=encode_rows(self._deliveries))
+            self._add(
+                "deliver",
+                deliveries=encode_rows(self._deliveries),
+                kept_max=parameter(DELIVERIES_KEPT_MAX),
+            )
         if self._moves:
             if self._wakes or len({move.is_out for move in self._moves}) > 1:
                 touched = {row.run_id for row in self._moves} | {row.run_id for row in self._wakes}
@@ -203,13 +215,13 @@ class PackedBatch:
                 outcome.claimed += rows(result)
         return outcome
 
-    def is_winner(self, key: EventKey, winner: Winner | None, accepted: set[str]) -> bool:
+    def is_winner(self, key: EventKey, winner: Winner | None, accepted: set[DeliveryKey]) -> bool:
         """Say of an event that is stored whether it was this batch that stored it.
 
         Args:
             key: an event that the batch accepts.
             winner: what the first accept of it made; None where it is not stored.
-            accepted: the ids of deliveries that are recorded as the first of their event.
+            accepted: source, event and id of deliveries that are recorded as the first of their event.
         """
         if winner is None:
             return False
@@ -217,7 +229,7 @@ class PackedBatch:
         if first.runs:
             return all(winner.runs.get(run.workflow) == run.run_id for run in first.runs)
         if first.deliveries:
-            return first.deliveries[0].delivery_id in accepted
+            return (*key, first.deliveries[0].delivery_id) in accepted
         return not winner.runs
 
     def concerns_others(self, outcome: Outcome) -> bool:

@@ -60,6 +60,7 @@ class EventColumns(msgspec.Struct, omit_defaults=True):
     content_hash: str | None = None
     by_run: str | None = None
     by_fence: int | None = None
+    is_loose: bool = False
 
 
 class RunColumns(msgspec.Struct, omit_defaults=True):
@@ -88,10 +89,13 @@ class DeliveryColumns(msgspec.Struct, omit_defaults=True):
     event_id: str
     delivery_id: str
     received_at: Millis
-    is_first: bool
     content_hash: str
+    is_first: bool = False
+    earlier: int = 0  # deliveries of the same event that come before it in the batch
+    part: int = 0
     event_hash: str | None = None
     secret_index: int | None = None
+    sent_at: Millis | None = None
     request: str | None = None
     body: bytes | None = None  # encoded as base64
 
@@ -212,6 +216,7 @@ def event_columns(event: EventRow, by_run: str | None, by_fence: int | None) -> 
         event.content_hash,
         by_run,
         by_fence,
+        not event.id_is_signed,
     )
 
 
@@ -235,17 +240,20 @@ def run_columns(event: EventRow, run: NewRun) -> RunColumns:
     )
 
 
-def delivery_columns(event: EventRow, row: DeliveryRow, *, is_first: bool) -> DeliveryColumns:
-    """Give a delivery of an event."""
+def delivery_columns(event: EventRow, row: DeliveryRow, *, is_first: bool, earlier: int) -> DeliveryColumns:
+    """Give a delivery of an event, of which the batch has some *earlier* ones."""
     return DeliveryColumns(
         row.source,
         row.event_id,
         row.delivery_id,
         row.received_at,
-        is_first,
         row.content_hash,
+        is_first,
+        earlier,
+        row.part,
         event.content_hash,
         row.secret_index,
+        row.sent_at,
         row.request,
         row.body,
     )

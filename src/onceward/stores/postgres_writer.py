@@ -16,7 +16,7 @@ import psycopg
 
 from onceward.core import errors, failpoints
 from onceward.core.ports import Batch, BatchResult, Claimed
-from onceward.stores.postgres_batch import EventKey, Outcome, PackedBatch, Winner
+from onceward.stores.postgres_batch import DeliveryKey, EventKey, Outcome, PackedBatch, Winner
 from onceward.stores.postgres_connection import Link
 from onceward.stores.postgres_errors import Fault, evicted, fault_of
 from onceward.stores.postgres_processes import LostColumns, PostgresProcesses, damaged_columns
@@ -259,7 +259,7 @@ class BatchWriter:
 
     def _accepted_deliveries(
         self, session: Session, packed: PackedBatch, keys: Iterable[EventKey]
-    ) -> set[str]:
+    ) -> set[DeliveryKey]:
         wanted = [
             {"source": row.source, "event_id": row.event_id, "delivery_id": row.delivery_id}
             for key in sorted(keys)
@@ -268,7 +268,7 @@ class BatchWriter:
         if not wanted:
             return set()
         call = self._call("accepted_deliveries", keys=encode_rows(wanted))
-        return {delivery_id for (delivery_id,) in session.execute(call)}
+        return set(session.execute(call))
 
 
 def _send(session: Session, calls: list[Call], kinds: tuple[str, ...]) -> list[Result]:

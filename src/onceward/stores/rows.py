@@ -18,8 +18,10 @@ from onceward.core.model import (
     DeliveryRow,
     EventRow,
     ProcessRow,
+    RefusalRow,
     RunRow,
     StepRow,
+    UnparsedRow,
     WorkflowRow,
 )
 from onceward.core.ports import Claimed
@@ -37,6 +39,9 @@ COLUMN_MACROS: Mapping[str, str] = {
     "run": columns(RunRow, "r"),
     "event": columns(EventRow, "e"),
     "delivery": columns(DeliveryRow, "d"),
+    "delivery_head": columns(DeliveryRow, "d").replace("d.body", "null"),
+    "unparsed": columns(UnparsedRow, "u"),
+    "refusal": columns(RefusalRow, "f"),
     "step": columns(StepRow, "s"),
     "attempt": columns(AttemptRow, "a"),
     "audit": columns(AuditRow, "a"),
@@ -48,6 +53,9 @@ COLUMN_MACROS: Mapping[str, str] = {
 TABLES = (
     "event",
     "delivery",
+    "surplus",
+    "unparsed",
+    "refusal",
     "run",
     "queue",
     "step",

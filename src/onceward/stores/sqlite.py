@@ -14,7 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from onceward.core import errors, failpoints
-from onceward.core.model import AuditRow, Millis, ProcessRow, StepRow, WorkflowRow
+from onceward.core.model import (
+    AuditRow,
+    Millis,
+    ProcessRow,
+    RefusalRow,
+    StepRow,
+    UnparsedRow,
+    WorkflowRow,
+)
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.stores import host_clock, migrate
@@ -278,6 +286,53 @@ class SqliteStore(SqliteReads):
         with self._connections.writing() as connection:
             row = connection.execute(self._sql["last_batch"], (self.namespace, process_id)).fetchone()
             return row is not None and row[0] == batch_id
+
+    # --- deliveries that are not events --------------------------------------------------------
+
+    def keep_unparsed(self, row: UnparsedRow) -> None:
+        """Keep a delivery that cannot be read, or count it where it is kept already."""
+        with self._connections.writing() as connection:
+            connection.execute(
+                self._sql["keep_unparsed"],
+                (
+                    self.namespace,
+                    row.source,
+                    row.content_hash,
+                    row.delivery_id,
+                    row.received_at,
+                    row.last_at,
+                    row.copies,
+                    row.error,
+                    row.request,
+                    row.body,
+                    row.secret_index,
+                    row.sent_at,
+                ),
+            )
+
+    def forget_unparsed(self, row: UnparsedRow) -> None:
+        """Drop an unparsed delivery that was read."""
+        with self._connections.writing() as connection:
+            connection.execute(self._sql["forget_unparsed"], (self.namespace, row.source, row.content_hash))
+
+    def add_refusals(self, rows: Sequence[RefusalRow]) -> None:
+        """Add to the counts of refused deliveries."""
+        with self._connections.writing() as connection:
+            connection.executemany(
+                self._sql["add_refusal"],
+                [
+                    (
+                        self.namespace,
+                        row.source,
+                        row.reason,
+                        row.count,
+                        row.first_at,
+                        row.last_at,
+                        row.samples,
+                    )
+                    for row in rows
+                ],
+            )
 
     # --- operators -----------------------------------------------------------------------------
 

@@ -12,11 +12,13 @@ from onceward.core.model import (
     DeliveryRow,
     EventRow,
     ProcessRow,
+    RefusalRow,
     RunRow,
     StepRow,
+    UnparsedRow,
     WorkflowRow,
 )
-from onceward.core.ports import EventFilter, Look, RunFilter
+from onceward.core.ports import DeliveryFilter, EventFilter, Look, RunFilter
 from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
 from onceward.stores.sqlite_connection import Connections
 from onceward.stores.sqlite_writes import json_list
@@ -103,6 +105,45 @@ class SqliteReads:
     def deliveries(self, source: str, event_id: str) -> list[DeliveryRow]:
         """Give the deliveries of an event, oldest first."""
         return to_values(DeliveryRow, self._read("deliveries", source=source, event_id=event_id))
+
+    def surplus(self, source: str, event_id: str) -> int:
+        """Give how many deliveries of an event came beyond those that are kept."""
+        rows = self._read("surplus", source=source, event_id=event_id)
+        return int(rows[0][0]) if rows else 0
+
+    def delivery(self, delivery_id: str) -> list[DeliveryRow]:
+        """Give the parts of one delivery in order."""
+        return to_values(DeliveryRow, self._read("delivery", delivery_id=delivery_id))
+
+    def all_deliveries(self, where: DeliveryFilter) -> list[DeliveryRow]:
+        """Give deliveries, newest first, without their bodies."""
+        rows = self._read(
+            "all_deliveries",
+            before=where.before,
+            source=where.source,
+            outcome=where.outcome,
+            limit=where.limit,
+        )
+        return to_values(DeliveryRow, rows)
+
+    def same_body(self, source: str, content_hash: str, limit: int) -> list[str]:
+        """Give the ids of events whose body is the same and whose id is not signed, oldest first."""
+        rows = self._read("same_body", source=source, content_hash=content_hash, limit=limit)
+        return [event_id for (event_id,) in rows]
+
+    def unparsed(self, where: DeliveryFilter) -> list[UnparsedRow]:
+        """Give the unparsed deliveries, newest first."""
+        rows = self._read("unparsed", before=where.before, source=where.source, limit=where.limit)
+        return to_values(UnparsedRow, rows)
+
+    def unparsed_delivery(self, delivery_id: str) -> UnparsedRow | None:
+        """Give one unparsed delivery, or None."""
+        rows = self._read("unparsed_delivery", delivery_id=delivery_id)
+        return to_value(UnparsedRow, rows[0]) if rows else None
+
+    def refusals(self, source: str | None) -> list[RefusalRow]:
+        """Give the counts of refused deliveries, the latest first."""
+        return to_values(RefusalRow, self._read("refusals", source=source))
 
     def children(self, run_id: str) -> list[RunRow]:
         """Give the runs that a run started or called."""

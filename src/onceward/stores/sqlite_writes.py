@@ -14,6 +14,7 @@ import msgspec
 
 from onceward.core import errors
 from onceward.core.model import (
+    DELIVERIES_KEPT_MAX,
     AttemptRow,
     AuditRow,
     DeliveryRow,
@@ -190,6 +191,7 @@ class SqliteWrites:
                     event.subject,
                     event.occurred_at,
                     event.content_hash,
+                    int(event.id_is_signed),
                 ),
             ).rowcount
             == 1
@@ -208,8 +210,10 @@ class SqliteWrites:
                 ).fetchone()
                 is_clash = first is not None and first[0] is not None and first[0] != event.content_hash
         for number, delivery in enumerate(accept.deliveries):
-            outcome = "clash" if is_clash else "accepted" if won and number == 0 else "duplicate"
-            self._insert_delivery(connection, delivery, outcome)
+            if won and number == 0:
+                self._insert_delivery(connection, delivery, "accepted")
+            else:
+                self._insert_another(connection, delivery, "clash" if is_clash else "duplicate")
         return Accepted(not won, is_clash, runs)
 
     def insert_run(
@@ -246,6 +250,15 @@ class SqliteWrites:
             )
         return done == 1
 
+    def _insert_another(self, connection: sqlite3.Connection, row: DeliveryRow, outcome: str) -> None:
+        """Keep a delivery of an event that has one already; where it has enough, only count it."""
+        key = (self._namespace, row.source, row.event_id)
+        ((kept,),) = connection.execute(self._sql["kept_deliveries"], key)
+        if kept < DELIVERIES_KEPT_MAX:
+            self._insert_delivery(connection, row, outcome)
+        else:
+            connection.execute(self._sql["add_surplus"], (*key, row.received_at))
+
     def _insert_delivery(self, connection: sqlite3.Connection, row: DeliveryRow, outcome: str) -> None:
         connection.execute(
             self._sql["insert_delivery"],
@@ -254,10 +267,12 @@ class SqliteWrites:
                 row.source,
                 row.event_id,
                 row.delivery_id,
+                row.part,
                 row.received_at,
                 outcome,
                 row.content_hash,
                 row.secret_index,
+                row.sent_at,
                 row.request,
                 row.body,
             ),

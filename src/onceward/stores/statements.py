@@ -43,6 +43,8 @@ SQLITE_MACROS: Mapping[str, str] = {
     "by_problem": " indexed by onceward_run_problem",
     "by_parent": " indexed by onceward_run_parent",
     "by_owner": " indexed by onceward_queue_owned",
+    "by_event": " indexed by onceward_delivery_event",
+    "by_body": " indexed by onceward_event_body",
 }
 
 
@@ -65,6 +67,8 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "by_problem": "",
         "by_parent": "",
         "by_owner": "",
+        "by_event": "",
+        "by_body": "",
     }
 
 

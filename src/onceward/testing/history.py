@@ -17,7 +17,7 @@ TABLES = ("event", "delivery", "run", "step", "attempt", "audit")
 
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "event": ("source", "id"),
-    "delivery": ("source", "event_id", "delivery_id"),
+    "delivery": ("source", "event_id", "delivery_id", "part"),
     "run": ("run_id",),
     "step": ("run_id", "generation", "name", "item", "ordinal"),
     "attempt": ("run_id", "generation", "attempt"),

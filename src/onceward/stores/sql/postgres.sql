@@ -68,10 +68,12 @@ with e as materialized (
     select r.fence from {t}run r where r.namespace = :namespace and r.run_id = e.by_run
   ) as is_held
   from json_to_recordset(:events) as e (source text, id text, type text, payload text, received_at bigint,
-    subject text, occurred_at bigint, content_hash text, by_run text, by_fence bigint)
+    subject text, occurred_at bigint, content_hash text, is_loose boolean, by_run text, by_fence bigint)
 ), won as (
-  insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash)
-  select :namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash
+  insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash,
+    id_is_signed)
+  select :namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash,
+    case when is_loose then 0 else 1 end
   from e where is_held
   on conflict do nothing
   returning source, id
@@ -99,20 +101,38 @@ select source, id from e where ((source, id) in (select source, id from won)) is
 -- name: deliver
 -- After the events, so that their rows are seen whoever wrote them. The row that this very
 -- transaction wrote carries its number: the first delivery of it is the accepted one. A batch that
--- is repeated after a lost reply brings the same deliveries again.
+-- is repeated after a lost reply brings the same deliveries again. Those of an event that has
+-- enough are only counted; others of the same batch come before in the order of their `earlier`.
 with d as materialized (
   select :namespace as namespace, d.* from json_to_recordset(:deliveries) as d (source text, event_id text,
-    delivery_id text, received_at bigint, is_first boolean, event_hash text, content_hash text,
-    secret_index bigint, request text, body text)
+    delivery_id text, part bigint, received_at bigint, sent_at bigint, is_first boolean, earlier bigint,
+    event_hash text, content_hash text, secret_index bigint, request text, body text)
+), told as materialized (
+  select d.*, d.event_hash <> e.content_hash as is_clash,
+    coalesce(d.is_first, false) and e.xmin = pg_current_xact_id()::xid as is_accepted
+  from d
+  join {t}event e on e.namespace = any(array[d.namespace]) and e.source = d.source and e.id = d.event_id
+), placed as materialized (
+  select t.*, case when t.is_accepted then 0 else coalesce(t.earlier, 0) + (
+    select count(*) from {t}delivery o
+    where o.namespace = any(array[t.namespace]) and o.source = t.source and o.source is not null
+      and o.event_id = t.event_id
+  ) end as place
+  from told t
+), counted as (
+  insert into {t}surplus (namespace, source, event_id, count, last_at)
+  select p.namespace, p.source, p.event_id, count(*), max(p.received_at) from placed p
+  where p.place >= :kept_max::bigint
+  group by p.namespace, p.source, p.event_id order by p.source, p.event_id
+  on conflict (namespace, source, event_id) do update set count = {t}surplus.count + excluded.count,
+    last_at = excluded.last_at
 )
-insert into {t}delivery (namespace, source, event_id, delivery_id, received_at, outcome, content_hash,
-  secret_index, request, body)
-select d.namespace, d.source, d.event_id, d.delivery_id, d.received_at,
-  case when d.event_hash <> e.content_hash then 'clash'
-    when d.is_first and e.xmin = pg_current_xact_id()::xid then 'accepted' else 'duplicate' end,
-  d.content_hash, d.secret_index, d.request, decode(d.body, 'base64')
-from d
-join {t}event e on e.namespace = any(array[d.namespace]) and e.source = d.source and e.id = d.event_id
+insert into {t}delivery (namespace, source, event_id, delivery_id, part, received_at, outcome, content_hash,
+  secret_index, sent_at, request, body)
+select p.namespace, p.source, p.event_id, p.delivery_id, coalesce(p.part, 0), p.received_at,
+  case when p.is_clash then 'clash' when p.is_accepted then 'accepted' else 'duplicate' end,
+  p.content_hash, p.secret_index, p.sent_at, p.request, decode(p.body, 'base64')
+from placed p where p.place < :kept_max::bigint
 on conflict do nothing
 
 -- name: lock_queue
@@ -229,10 +249,35 @@ with k as materialized (
   select :namespace as namespace, k.* from json_to_recordset(:keys) as k (source text, event_id text,
     delivery_id text)
 )
-select d.delivery_id from k
+select d.source, d.event_id, d.delivery_id from k
 join {t}delivery d on d.namespace = any(array[k.namespace]) and d.source = k.source
   and d.event_id = k.event_id and d.delivery_id = k.delivery_id
 where d.outcome = 'accepted'
+
+-- Deliveries that are not events. ---------------------------------------------------------------
+
+-- name: keep_unparsed
+insert into {t}unparsed (namespace, source, content_hash, delivery_id, received_at, last_at, copies, error,
+  request, body, secret_index, sent_at)
+select :namespace, u.source, u.content_hash, u.delivery_id, u.received_at, u.last_at, u.copies, u.error,
+  u.request, decode(u.body, 'base64'), u.secret_index, u.sent_at
+from json_to_recordset(:rows) as u (source text, content_hash text, delivery_id text, received_at bigint,
+  last_at bigint, copies bigint, error text, request text, body text, secret_index bigint, sent_at bigint)
+on conflict (namespace, source, content_hash) do update set
+  copies = {t}unparsed.copies + excluded.copies, last_at = excluded.last_at, error = excluded.error
+
+-- name: forget_unparsed
+delete from {t}unparsed
+where namespace = :namespace and source = :source and content_hash = :content_hash
+
+-- name: add_refusals
+insert into {t}refusal (namespace, source, reason, count, first_at, last_at, samples)
+select :namespace, f.source, f.reason, f.count, f.first_at, f.last_at, f.samples
+from json_to_recordset(:rows) as f (source text, reason text, count bigint, first_at bigint, last_at bigint,
+  samples text)
+order by f.source, f.reason
+on conflict (namespace, source, reason) do update set count = {t}refusal.count + excluded.count,
+  last_at = excluded.last_at, samples = excluded.samples
 
 -- name: lock_committer
 -- Waits for the end of whatever batch is under way.

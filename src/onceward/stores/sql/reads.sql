@@ -62,9 +62,52 @@ order by e.received_at desc, e.source desc, e.id desc
 limit :limit
 
 -- name: deliveries
+select {delivery} from {t}delivery d{by_event}
+where d.namespace = :namespace and d.source = :source and d.source is not null and d.event_id = :event_id
+order by d.received_at, d.delivery_id, d.part
+
+-- name: delivery
 select {delivery} from {t}delivery d
-where d.namespace = :namespace and d.source = :source and d.event_id = :event_id
-order by d.received_at, d.delivery_id
+where d.namespace = :namespace and d.delivery_id = :delivery_id
+order by d.part
+
+-- name: all_deliveries
+-- Newest first: delivery ids grow with time.
+select {delivery_head} from {t}delivery d
+where d.namespace = :namespace
+  and (cast(:before as text) is null or d.delivery_id < :before)
+  and (cast(:source as text) is null or d.source = :source)
+  and (cast(:outcome as text) is null or d.outcome = :outcome)
+order by d.delivery_id desc, d.part
+limit :limit
+
+-- name: surplus
+select s.count from {t}surplus s
+where s.namespace = :namespace and s.source = :source and s.event_id = :event_id
+
+-- name: same_body
+select e.id from {t}event e{by_body}
+where e.namespace = :namespace and e.source = :source and e.content_hash = :content_hash
+  and e.id_is_signed = 0
+order by e.received_at, e.id
+limit :limit
+
+-- name: unparsed
+select {unparsed} from {t}unparsed u
+where u.namespace = :namespace
+  and (cast(:before as text) is null or u.delivery_id < :before)
+  and (cast(:source as text) is null or u.source = :source)
+order by u.delivery_id desc
+limit :limit
+
+-- name: unparsed_delivery
+-- There are few: each is a delivery that somebody has to look at.
+select {unparsed} from {t}unparsed u where u.namespace = :namespace and u.delivery_id = :delivery_id
+
+-- name: refusals
+select {refusal} from {t}refusal f
+where f.namespace = :namespace and (cast(:source as text) is null or f.source = :source)
+order by f.last_at desc, f.source, f.reason
 
 -- name: steps
 select {step} from {t}step s

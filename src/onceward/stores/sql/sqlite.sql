@@ -10,8 +10,9 @@ select run_id, fence from {t}run where namespace = ? and run_id in (select value
 
 -- name: insert_event
 -- The unique key decides who won; the loser reads what the winner made.
-insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash,
+  id_is_signed)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
 
 -- name: winner
 select workflow, run_id from {t}run{by_identity}
@@ -32,9 +33,32 @@ values (?, ?, ?, ?, ?, 0, 0)
 
 -- name: insert_delivery
 -- A batch that is repeated after a lost reply brings the same deliveries again.
-insert into {t}delivery (namespace, source, event_id, delivery_id, received_at, outcome, content_hash,
-  secret_index, request, body)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+insert into {t}delivery (namespace, source, event_id, delivery_id, part, received_at, outcome, content_hash,
+  secret_index, sent_at, request, body)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+
+-- name: kept_deliveries
+select count(*) from {t}delivery{by_event} where namespace = ? and source = ? and event_id = ?
+
+-- name: add_surplus
+insert into {t}surplus (namespace, source, event_id, count, last_at) values (?, ?, ?, 1, ?)
+on conflict (namespace, source, event_id) do update set count = count + 1, last_at = excluded.last_at
+
+-- name: keep_unparsed
+insert into {t}unparsed (namespace, source, content_hash, delivery_id, received_at, last_at, copies, error,
+  request, body, secret_index, sent_at)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (namespace, source, content_hash) do update set copies = copies + excluded.copies,
+  last_at = excluded.last_at, error = excluded.error
+
+-- name: forget_unparsed
+delete from {t}unparsed where namespace = ? and source = ? and content_hash = ?
+
+-- name: add_refusal
+insert into {t}refusal (namespace, source, reason, count, first_at, last_at, samples)
+values (?, ?, ?, ?, ?, ?, ?)
+on conflict (namespace, source, reason) do update set count = count + excluded.count,
+  last_at = excluded.last_at, samples = excluded.samples
 
 -- name: save_step
 -- A saved result never changes (I4); an open record may, and a failure may be opened again.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+
 from onceward.core import errors
-from onceward.core.model import EventRow
+from onceward.core.model import DELIVERIES_KEPT_MAX, EventRow
 from onceward.core.ports import Accept, Accepted, RunFilter
 from onceward.core.states import RunState
 from onceward.testing.store_scene import (
@@ -301,6 +303,73 @@ def a_delivery_that_is_committed_again_is_kept_once(stores: StoreFactory) -> Non
     assert again.is_duplicate
     assert first.runs == again.runs
     assert [row.outcome for row in process.store.deliveries("stripe", "evt_1")] == ["accepted"]
+
+
+def a_delivery_of_several_events_has_a_part_for_each(stores: StoreFactory) -> None:
+    """Parts come back in order, the body once, and each event knows the delivery."""
+    process = Process(stores)
+    facts = [event(f"evt_{number}") for number in range(3)]
+    first = delivery(facts[0], body=b"all of it", sent_at=START - 7)
+    parts = [first] + [
+        msgspec.structs.replace(first, event_id=fact.id, part=number, body=None)
+        for number, fact in enumerate(facts[1:], start=1)
+    ]
+
+    process.accept(*(Accept(fact, [], [part]) for fact, part in zip(facts, parts, strict=True)))
+
+    found = process.store.delivery(first.delivery_id)
+    assert [(row.part, row.event_id, row.body) for row in found] == [
+        (0, "evt_0", b"all of it"),
+        (1, "evt_1", None),
+        (2, "evt_2", None),
+    ]
+    assert [row.skew_ms for row in found] == [7, 7, 7]
+    assert process.store.deliveries("stripe", "evt_2") == [found[2]]
+    assert process.store.delivery("del_none") == []
+
+
+def deliveries_beyond_the_limit_are_counted(stores: StoreFactory) -> None:
+    """However they come, alone or many in a batch: so many are kept, of the rest there is the number."""
+    process = Process(stores)
+    fact = event("evt_1")
+
+    def deliver(count: int) -> None:
+        process.accept(*(Accept(fact, [], [delivery(fact)]) for _ in range(count)))
+
+    deliver(1)
+    deliver(DELIVERIES_KEPT_MAX - 2)
+    assert process.store.surplus("stripe", "evt_1") == 0
+    deliver(4)
+    deliver(1)
+    process.accept(Accept(event("evt_2"), [], [delivery(event("evt_2"))]))
+
+    found = process.store.deliveries("stripe", "evt_1")
+    assert len(found) == DELIVERIES_KEPT_MAX
+    assert [row.outcome for row in found] == ["accepted"] + ["duplicate"] * (DELIVERIES_KEPT_MAX - 1)
+    assert process.store.surplus("stripe", "evt_1") == 4
+    assert process.store.surplus("stripe", "evt_2") == 0
+    assert len(process.store.deliveries("stripe", "evt_2")) == 1
+
+
+def the_same_body_under_another_id_is_found(stores: StoreFactory) -> None:
+    """Only among events of the source whose ids are not signed."""
+    process = Process(stores)
+    loose = {"content_hash": "same", "id_is_signed": False}
+    facts = [
+        event("evt_1", at=START, **loose),
+        event("evt_2", at=START + 1, **loose),
+        event("evt_3", content_hash="other", id_is_signed=False),
+        event("evt_4", content_hash="same"),
+        event("evt_5", source="github", **loose),
+    ]
+
+    process.accept(*(Accept(fact, []) for fact in facts))
+
+    assert process.store.same_body("stripe", "same", 10) == ["evt_1", "evt_2"]
+    assert process.store.same_body("stripe", "same", 1) == ["evt_1"]
+    assert process.store.same_body("stripe", "unknown", 10) == []
+    found = [process.store.event(fact.source, fact.id) for fact in facts]
+    assert found == facts
 
 
 def a_run_accepted_where_a_slot_is_free_is_written_claimed(stores: StoreFactory) -> None:

@@ -27,23 +27,70 @@ create table {t}event (
     subject {key},
     payload text,
     content_hash {key},
+    id_is_signed {small} not null,
     primary key (namespace, source, id)
 );
 create index {i}event_received on {t}event (namespace, received_at){if_received};
+-- "Same body, new id": asked only of events whose id is not signed, and paid only for them.
+create index {i}event_body on {t}event (namespace, source, content_hash) where id_is_signed = 0;
 
--- One HTTP request that carried an event; body is null when the event's payload is the body.
+-- One HTTP request that carried an event; with several events it has a row for each, its parts.
+-- Delivery ids grow with time, so that rows are appended. The body is in the first part; null
+-- there means that the event's payload is the body.
 create table {t}delivery (
+    received_at {int} not null,
+    sent_at {int},
+    part {small} not null,
+    secret_index {small},
+    namespace {key} not null,
+    delivery_id {key} not null,
+    source {key} not null,
+    event_id {key} not null,
+    outcome {key} not null check (outcome in ('accepted', 'duplicate', 'clash')),
+    content_hash {key} not null,
+    request text,
+    body {bytes},
+    primary key (namespace, delivery_id, part)
+){packed};
+create index {i}delivery_event on {t}delivery (namespace, source, event_id){if_source};
+
+-- How many deliveries of an event came beyond those that are kept.
+create table {t}surplus (
+    count {int} not null,
+    last_at {int} not null,
     namespace {key} not null,
     source {key} not null,
     event_id {key} not null,
-    delivery_id {key} not null,
+    primary key (namespace, source, event_id)
+){packed};
+
+-- Genuine deliveries that their source could not read, each once, until it can.
+create table {t}unparsed (
     received_at {int} not null,
-    outcome {key} not null check (outcome in ('accepted', 'duplicate', 'clash')),
-    content_hash {key} not null,
+    last_at {int} not null,
+    sent_at {int},
+    copies {int} not null,
     secret_index {small},
-    request text,
-    body {bytes},
-    primary key (namespace, source, event_id, delivery_id)
+    namespace {key} not null,
+    source {key} not null,
+    content_hash {key} not null,
+    delivery_id {key} not null,
+    error text not null,
+    request text not null,
+    body {bytes} not null,
+    primary key (namespace, source, content_hash)
+);
+
+-- Counts of what was refused, with a few samples; as many rows as there are sources and reasons.
+create table {t}refusal (
+    count {int} not null,
+    first_at {int} not null,
+    last_at {int} not null,
+    namespace {key} not null,
+    source {key} not null,
+    reason {key} not null,
+    samples text not null,
+    primary key (namespace, source, reason)
 ){packed};
 
 -- One durable execution. The state is in no index and in no predicate, so that on PostgreSQL

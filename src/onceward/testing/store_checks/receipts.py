@@ -1,0 +1,104 @@
+"""Deliveries as they are listed, those that could not be read, and counts of those that were refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceward.core.model import RefusalRow, UnparsedRow
+from onceward.core.ports import Accept, DeliveryFilter
+from onceward.testing.store_scene import START, Process, StoreFactory, delivery, event
+
+
+def _unparsed(content_hash: str = "hash-1", **changes: Any) -> UnparsedRow:
+    values: dict[str, Any] = {
+        "source": "stripe",
+        "delivery_id": f"del_{content_hash}",
+        "received_at": START,
+        "last_at": START,
+        "copies": 1,
+        "error": "KeyError in acme.py, line 3",
+        "request": '{"method": "POST"}',
+        "body": bytes(range(256)),
+        "secret_index": 1,
+        "sent_at": START - 9,
+    }
+    return UnparsedRow(content_hash=content_hash, **{**values, **changes})
+
+
+def deliveries_are_listed_newest_first(stores: StoreFactory) -> None:
+    """By their ids, filtered and in pages, without bodies."""
+    process = Process(stores)
+    for number in range(4):
+        fact = event(f"evt_{number % 3}", source="github" if number == 1 else "stripe")
+        process.accept(Accept(fact, [], [delivery(fact, body=b"body")]))
+
+    def listed(**where: Any) -> list[str]:
+        return [row.event_id for row in process.store.all_deliveries(DeliveryFilter(**where))]
+
+    rows = process.store.all_deliveries(DeliveryFilter())
+    assert [row.event_id for row in rows] == ["evt_0", "evt_2", "evt_1", "evt_0"]
+    assert [row.body for row in rows] == [None] * 4
+    assert listed(source="github") == ["evt_1"]
+    assert listed(outcome="duplicate") == ["evt_0"]
+    assert listed(limit=2) == ["evt_0", "evt_2"]
+    assert listed(before=rows[1].delivery_id) == ["evt_1", "evt_0"]
+
+
+def an_unparsed_delivery_is_kept_once_and_its_copies_counted(stores: StoreFactory) -> None:
+    """The first request stays; the count, the last time and the reason are those of the last one."""
+    process = Process(stores)
+    first = _unparsed()
+    process.store.keep_unparsed(first)
+
+    process.store.keep_unparsed(
+        _unparsed(delivery_id="del_later", received_at=START + 5, last_at=START + 5, error="another")
+    )
+
+    (found,) = process.store.unparsed(DeliveryFilter())
+    assert (found.copies, found.last_at, found.error) == (2, START + 5, "another")
+    assert (found.delivery_id, found.received_at, found.body) == ("del_hash-1", START, first.body)
+    assert (found.secret_index, found.sent_at, found.skew_ms) == (1, START - 9, 9)
+    assert process.store.unparsed_delivery("del_hash-1") == found
+    assert process.store.unparsed_delivery("del_later") is None
+
+
+def unparsed_deliveries_are_listed_and_forgotten_one_by_one(stores: StoreFactory) -> None:
+    """Newest first, by source, in pages; what is forgotten is gone and nothing else."""
+    process, other = Process(stores), stores.open("other")
+    for number, source in enumerate(("stripe", "github", "stripe")):
+        process.store.keep_unparsed(_unparsed(f"hash-{number}", source=source))
+
+    def listed(**where: Any) -> list[str]:
+        return [row.content_hash for row in process.store.unparsed(DeliveryFilter(**where))]
+
+    assert listed() == ["hash-2", "hash-1", "hash-0"]
+    assert listed(source="stripe") == ["hash-2", "hash-0"]
+    assert listed(limit=1) == ["hash-2"]
+    assert listed(before="del_hash-2") == ["hash-1", "hash-0"]
+    assert other.unparsed(DeliveryFilter()) == []
+    process.store.forget_unparsed(_unparsed("hash-1"))
+    assert listed() == ["hash-2", "hash-1", "hash-0"]
+    process.store.forget_unparsed(_unparsed("hash-1", source="github"))
+    assert listed() == ["hash-2", "hash-0"]
+
+
+def refusals_add_up_by_source_and_reason(stores: StoreFactory) -> None:
+    """Counts grow, the first time stays, the newest samples replace the older ones."""
+    process = Process(stores)
+    process.store.add_refusals(
+        [
+            RefusalRow("stripe", "no signature matches", 3, START, START + 1, "[1]"),
+            RefusalRow("stripe", "no header", 1, START, START, "[]"),
+            RefusalRow("github", "no header", 2, START, START + 2, "[]"),
+        ]
+    )
+
+    process.store.add_refusals([RefusalRow("stripe", "no signature matches", 4, START + 5, START + 6, "[2]")])
+
+    assert process.store.refusals(None) == [
+        RefusalRow("stripe", "no signature matches", 7, START, START + 6, "[2]"),
+        RefusalRow("github", "no header", 2, START, START + 2, "[]"),
+        RefusalRow("stripe", "no header", 1, START, START, "[]"),
+    ]
+    assert [row.source for row in process.store.refusals("github")] == ["github"]
+    assert stores.open("other").refusals(None) == []

@@ -39,7 +39,7 @@ LAYERS = {
     "__main__": 8,  # python -m onceward
 }
 # Modules beside app.py that are parts of it.
-PARTS_OF_APP = {"desk", "handles", "registry", "sync"}
+PARTS_OF_APP = {"arrivals", "desk", "handles", "receiving", "refusals", "registry", "sync"}
 # Arrows that point up, and why. They may only be drawn inside a function or for the types.
 LAZY_ARROWS = {
     ("app", "web"): "app.asgi() hands out the receiver to those who want it",

@@ -30,6 +30,7 @@ from onceward.core.states import RunState
 from onceward.core.texts import checked_id, checked_name, checked_subject
 from onceward.desk import Desk
 from onceward.handles import Emitted, EventView, RunHandle
+from onceward.receiving import Receiving
 from onceward.registry import Registry
 from onceward.runtime import failpoints
 from onceward.runtime.clock import StoreClock, SystemEntropy, wall_ms
@@ -51,7 +52,7 @@ A4 = TypeVar("A4")
 _log = logging.getLogger("onceward.app")
 
 
-class App(Registry):
+class App(Registry, Receiving):
     """Receives events, makes exactly one run of each, carries every run to its end.
 
     Args:
@@ -73,6 +74,7 @@ class App(Registry):
         self._pid = 0
         self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._desk = Desk(self._workflows, lambda: self.worker)
+        self._prepare_receiving()
 
     def configure(self, **settings: Any) -> None:
         """Change settings before the app is opened, as the command line does; these win.
@@ -179,6 +181,7 @@ class App(Registry):
             grace_ms = self.settings.drain_ms if grace is None else to_ms(grace, what="grace")
             if self._receiver is not None:
                 self._receiver.drain()
+            await self.refused.close(worker)
             await worker.stop(grace_ms / 1000)
             await asyncio.to_thread(worker.store.close)
 
@@ -483,7 +486,11 @@ class App(Registry):
             raise errors.NotFound(f"There is no event {id!r} of source {source!r} in this namespace.")
         runs = await self._ask("runs", RunFilter(source=source, event_id=id, limit=1_000))
         deliveries = await self._ask("deliveries", source, id)
-        return EventView(row, list(reversed(runs)), deliveries)
+        surplus = await self._ask("surplus", source, id)
+        twins = []
+        if row.content_hash is not None and not row.id_is_signed:
+            twins = await self._ask("same_body", source, row.content_hash, asked.LIMIT_MAX)
+        return EventView(row, list(reversed(runs)), deliveries, surplus, [twin for twin in twins if twin != id])
 
     async def events(
         self,

@@ -225,10 +225,21 @@ class EventView:
         type: what happened.
         subject: what it is about, if the source says so.
         runs: its runs, the originals and their replays, oldest first.
-        deliveries: the requests that carried it, oldest first; none for events of our own.
+        deliveries: the requests that carried it, oldest first; none for events of our own. Of a
+            great many the first are kept.
+        delivery_count: how many came in all.
+        same_body: ids of other events of the source with the very same body, where the id stands
+            outside the signature: somebody may have sent a captured delivery again under new ids.
     """
 
-    def __init__(self, row: EventRow, runs: list[RunRow], deliveries: list[DeliveryRow]) -> None:
+    def __init__(
+        self,
+        row: EventRow,
+        runs: list[RunRow],
+        deliveries: list[DeliveryRow],
+        surplus: int = 0,
+        same_body: Sequence[str] = (),
+    ) -> None:
         self._row = row
         self.source = row.source
         self.id = row.id
@@ -236,6 +247,13 @@ class EventView:
         self.subject = row.subject
         self.runs = runs
         self.deliveries = deliveries
+        self.delivery_count = len(deliveries) + surplus
+        self.same_body = list(same_body)
+
+    @property
+    def has_clash(self) -> bool:
+        """Say whether a delivery brought other content under the same id; the first stays."""
+        return any(delivery.outcome == "clash" for delivery in self.deliveries)
 
     @property
     def payload(self) -> Any:

@@ -9,15 +9,25 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
 from onceward.authoring.current import frame_var
 from onceward.authoring.event import Event
 from onceward.core import errors
+from onceward.core.arrival import Accepted, Verified
 from onceward.core.duration import Duration
-from onceward.core.model import AttemptRow, EventRow, ProcessRow, RunRow, StepRow
+from onceward.core.messages import HttpRequest
+from onceward.core.model import (
+    AttemptRow,
+    DeliveryRow,
+    EventRow,
+    ProcessRow,
+    RunRow,
+    StepRow,
+    UnparsedRow,
+)
 from onceward.core.states import RunState
 from onceward.core.steer import Reply
 from onceward.handles import Emitted, EventView, RunHandle
@@ -26,6 +36,7 @@ if TYPE_CHECKING:
     from onceward.app import App
     from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
     from onceward.authoring.workflow import Workflow
+    from onceward.refusals import Refusal
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -215,6 +226,33 @@ class SyncApp:
         return self.wait(
             self._app.events(source=source, type=type, subject=subject, before=before, limit=limit)
         )
+
+    def deliveries(
+        self,
+        *,
+        state: Literal["accepted", "duplicate", "clash", "unparsed"] | None = None,
+        source: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[DeliveryRow | UnparsedRow]:
+        """List deliveries, newest first; see `App.deliveries`."""
+        return self.wait(self._app.deliveries(state=state, source=source, before=before, limit=limit))
+
+    def request(self, delivery_id: str) -> HttpRequest:
+        """Give the stored request of a delivery; see `App.request`."""
+        return self.wait(self._app.request(delivery_id))
+
+    def verify_again(self, delivery_id: str) -> Verified:
+        """Verify a stored request as at the time when it came; see `App.verify_again`."""
+        return self.wait(self._app.verify_again(delivery_id))
+
+    def redeliver(self, delivery_id: str) -> Accepted:
+        """Read a stored request again; see `App.redeliver`."""
+        return self.wait(self._app.redeliver(delivery_id))
+
+    def refusals(self, source: str | None = None) -> list[Refusal]:
+        """Give what was refused; see `App.refusals`."""
+        return self.wait(self._app.refusals(source))
 
     def describe(self) -> Mapping[str, str]:
         """Give what the store says of itself; see `App.describe`."""

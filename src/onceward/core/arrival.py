@@ -9,6 +9,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from onceward.core.shown import type_name
+from onceward.core.texts import ID_CHARS_MAX, SUBJECT_CHARS_MAX, is_storable
+
 Outcome: TypeAlias = Literal["accepted", "duplicate", "refused", "malformed", "busy"]
 """What became of a delivery, for senders that want a reply of their own kind: all its events are
 new or some are; all were there already; it is not genuine; it cannot be read; send it again later."""
@@ -75,3 +78,39 @@ class Accepted(msgspec.Struct, frozen=True):
     """The events of one delivery, durable; in the order in which the source gave them."""
 
     events: list[AcceptedEvent]
+
+    @property
+    def outcome(self) -> Outcome:
+        """Give the outcome for the sender: a duplicate only when every event was there already."""
+        is_known = bool(self.events) and all(event.duplicate for event in self.events)
+        return "duplicate" if is_known else "accepted"
+
+
+EVENTS_MAX = 5_000
+"""Events in one delivery, which share one transaction. The largest senders stay at 1,000."""
+
+_TYPE_CHARS_MAX = 255
+
+
+def fault_of(incoming: object) -> str | None:
+    """Say what is wrong with what a source's ``normalize`` gave; None when it is a list of events.
+
+    A plug-in may give anything; a store must not be the first to notice.
+    """
+    if not isinstance(incoming, list):
+        return f"normalize gave {type_name(incoming)}, not a list"
+    if len(incoming) > EVENTS_MAX:
+        return f"normalize gave {len(incoming)} events, more than {EVENTS_MAX}"
+    for one in incoming:
+        if not isinstance(one, Incoming):
+            return f"normalize gave {type_name(one)} in its list, not an Incoming"
+        if not (one.id and is_storable(one.id, ID_CHARS_MAX)):
+            return f"normalize gave an event whose id is not a text of 1 to {ID_CHARS_MAX} characters"
+        if not (one.type and is_storable(one.type, _TYPE_CHARS_MAX)):
+            return f"normalize gave an event whose type is not a text of 1 to {_TYPE_CHARS_MAX} characters"
+        if one.subject is not None and not is_storable(one.subject, SUBJECT_CHARS_MAX):
+            return f"normalize gave an event whose subject is not a text of up to {SUBJECT_CHARS_MAX} characters"
+        for name, number in (("occurred_at_ms", one.occurred_at_ms), ("version", one.version)):
+            if number is not None and (type(number) is not int or not -(2**63) <= number < 2**63):
+                return f"normalize gave an event whose {name} is not a whole number of 64 bits"
+    return None

@@ -20,6 +20,20 @@ def checked_state(state: RunState | str) -> RunState:
         ) from None
 
 
+DELIVERY_STATES = ("accepted", "duplicate", "clash", "unparsed")
+
+
+def checked_delivery_state(state: str) -> str:
+    """Give the state of a delivery if it is one."""
+    if state not in DELIVERY_STATES:
+        raise errors.ConfigError(
+            f"There is no state {str(state)[:60]!r} of deliveries.",
+            means="No delivery could be in it.",
+            todo=f"States are: {', '.join(DELIVERY_STATES)}.",
+        )
+    return state
+
+
 def checked_limit(limit: int) -> int:
     """Give the limit of a list if it is in range."""
     if not 1 <= limit <= LIMIT_MAX:

@@ -73,16 +73,18 @@ class SourceUnknown(OncewardError):
 class SignatureInvalid(OncewardError):
     """The delivery's signature does not verify; nothing was stored.
 
-    ``check`` names the check that failed, for the operator's log and never for the sender.
+    ``check`` names the check that failed, for the operator's log and never for the sender, and
+    ``skew_ms`` how long ago the sender's clock says it was sent, where that is why.
     """
 
     code = "signature_invalid"
     http_status = 401
     title = "The signature does not verify"
 
-    def __init__(self, check: str, *, means: str = "", todo: str = "") -> None:
+    def __init__(self, check: str, *, means: str = "", todo: str = "", skew_ms: int | None = None) -> None:
         super().__init__(f"The delivery was refused: {check}.", means=means, todo=todo)
         self.check = check
+        self.skew_ms = skew_ms
 
 
 class BodyMalformed(OncewardError):

@@ -111,7 +111,7 @@ class UnparsedRow(msgspec.Struct, frozen=True, gc=False):
         copies: how many came.
         error: why it cannot be read: a type and a place in the code, never what it holds.
         request: as of a `DeliveryRow`.
-        body: its bytes.
+        body: its bytes; None in lists.
         secret_index: as of a `DeliveryRow`.
         sent_at: likewise.
     """
@@ -124,9 +124,14 @@ class UnparsedRow(msgspec.Struct, frozen=True, gc=False):
     copies: int
     error: str
     request: str
-    body: bytes
+    body: bytes | None = None
     secret_index: int | None = None
     sent_at: Millis | None = None
+
+    @property
+    def outcome(self) -> str:
+        """Give ``unparsed``, where a `DeliveryRow` has what became of it."""
+        return "unparsed"
 
     @property
     def skew_ms(self) -> Millis | None:

@@ -317,13 +317,17 @@ class Store(Protocol):
         """Give the ids of events whose body is the same and whose id is not signed, oldest first."""
         ...
 
+    def keep_body(self, delivery_id: str, body: bytes) -> None:
+        """Add the body to a delivery whose event has another payload than it brought."""
+        ...
+
     # deliveries that are not events
     def keep_unparsed(self, row: UnparsedRow) -> None:
         """Keep a delivery that cannot be read, or count it where it is kept already."""
         ...
 
     def unparsed(self, where: DeliveryFilter) -> list[UnparsedRow]:
-        """Give the unparsed deliveries, newest first; their outcome is not looked at."""
+        """Give the unparsed deliveries, newest first, without their bodies; the outcome is not looked at."""
         ...
 
     def unparsed_delivery(self, delivery_id: str) -> UnparsedRow | None:

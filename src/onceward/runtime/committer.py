@@ -15,7 +15,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from onceward.core import errors
@@ -94,10 +94,12 @@ class PendingAdvance:
 
 
 class _PendingAccept:
-    __slots__ = ("accept", "future")
+    """Events that are stored together or not at all: they are never spread over two batches."""
 
-    def __init__(self, accept: Accept, future: asyncio.Future[Accepted]) -> None:
-        self.accept = accept
+    __slots__ = ("accepts", "future")
+
+    def __init__(self, accepts: Sequence[Accept], future: asyncio.Future[list[Accepted]]) -> None:
+        self.accepts = accepts
         self.future = future
 
 
@@ -194,10 +196,10 @@ class Committer:
 
     # --- handing in -------------------------------------------------------------------------
 
-    def accept(self, accept: Accept) -> asyncio.Future[Accepted]:
-        """Store an event with its runs; resolves when durable."""
-        future: asyncio.Future[Accepted] = self._loop.create_future()
-        self._accepts.append(_PendingAccept(accept, future))
+    def accept(self, accepts: Sequence[Accept]) -> asyncio.Future[list[Accepted]]:
+        """Store events with their runs, all in one transaction; resolves when durable."""
+        future: asyncio.Future[list[Accepted]] = self._loop.create_future()
+        self._accepts.append(_PendingAccept(accepts, future))
         self._schedule()
         return future
 
@@ -223,7 +225,8 @@ class Committer:
         self._is_scheduled = False
         if self._is_busy:
             return
-        accepts, self._accepts = self._accepts[:OPERATIONS_MAX], self._accepts[OPERATIONS_MAX:]
+        taken = _first_few(self._accepts)
+        accepts, self._accepts = self._accepts[:taken], self._accepts[taken:]
         advances, self._advances = self._advances[:OPERATIONS_MAX], self._advances[OPERATIONS_MAX:]
         claims = self._claims()
         self._is_claim_wanted = False
@@ -237,7 +240,7 @@ class Committer:
         accepts, advances, claims = parts[0]
         batch = Batch(
             self._batch_ids(),
-            [pending.accept for pending in accepts],
+            [accept for pending in accepts for accept in pending.accepts],
             [pending.to_advance() for pending in advances],
             claims,
         )
@@ -264,9 +267,11 @@ class Committer:
         self.settled += not isinstance(error, _InDoubt)
         if error is None and result is not None:
             self._failures = self._surprises = 0
-            for pending, accepted in zip(accepts, result.accepted, strict=True):
+            answers = iter(result.accepted)
+            for pending in accepts:
+                answered = [next(answers) for _ in pending.accepts]
                 if not pending.future.done():
-                    pending.future.set_result(accepted)
+                    pending.future.set_result(answered)
             for advance, held in zip(advances, result.held, strict=True):
                 if not advance.future.done():
                     advance.is_durable = held
@@ -377,6 +382,16 @@ _Part = tuple[list[_PendingAccept], list[PendingAdvance], list[Claim]]
 
 class _InDoubt(errors.StoreUnavailable):
     """Whether a batch was committed is not known, and the store cannot be asked now."""
+
+
+def _first_few(pendings: list[_PendingAccept]) -> int:
+    """Give how many deliveries one batch takes: one at least, however many events it has."""
+    events = 0
+    for number, pending in enumerate(pendings):
+        events += len(pending.accepts)
+        if events > OPERATIONS_MAX:
+            return max(number, 1)
+    return len(pendings)
 
 
 def _again(error: errors.StoreUnavailable) -> errors.StoreUnavailable:

@@ -263,8 +263,14 @@ class Worker:
         Raises:
             StoreUnavailable: nothing was stored; the sender may send it again.
         """
+        (accepted,) = await self.accept_all((accept,))
+        return accepted
+
+    async def accept_all(self, accepts: Sequence[Accept]) -> list[Accepted]:
+        """Store the events of one delivery in one transaction, all or none; as `accept`."""
+        runs = [run for accept in accepts for run in accept.runs]
         if self.is_draining:
-            self._unreserve(accept.runs)
+            self._unreserve(runs)
             raise errors.StoreUnavailable(
                 "This process is stopping.", means="Nothing was stored.", todo="Send it again."
             )
@@ -272,25 +278,26 @@ class Worker:
             failpoints.hit("accept.before_insert")
         holder, asked_at = self.process_id, self.elapsed_s()
         try:
-            accepted = await self.committer.accept(accept)
+            answers = await self.committer.accept(accepts)
         except errors.LeaseLost as error:
             # Nothing of it was written. To the sender it is one of the faults that pass.
-            self._unreserve(accept.runs)
+            self._unreserve(runs)
             raise errors.StoreUnavailable(
                 error.what, means="Nothing was stored.", todo="Send it again."
             ) from error
         except BaseException:
-            self._unreserve(accept.runs)
+            self._unreserve(runs)
             raise
-        self._unreserve(accept.runs)
-        for run in accept.runs:
-            if accepted.runs.get(run.workflow) != run.run_id:
-                continue
-            if run.is_claimed:
-                self._begin(claimed_row(run, accept.event), accept.event, [], holder, asked_at)
-            else:
-                self.claim_due()
-        return accepted
+        self._unreserve(runs)
+        for accept, accepted in zip(accepts, answers, strict=True):
+            for run in accept.runs:
+                if accepted.runs.get(run.workflow) != run.run_id:
+                    continue
+                if run.is_claimed:
+                    self._begin(claimed_row(run, accept.event), accept.event, [], holder, asked_at)
+                else:
+                    self.claim_due()
+        return answers
 
     def _unreserve(self, runs: Sequence[NewRun]) -> None:
         for run in runs:

@@ -73,6 +73,16 @@ class Source(ABC):
     handshake_phase: ClassVar[Literal["verified", "unverified"]] = "verified"
     # Whether verify or handshake may wait for the network (a certificate): it then runs in a thread.
     is_blocking: bool = False
+    # Headers that are kept with a delivery beside those that verify and normalize ask for by name:
+    # in lower case, "ce-*" for all that begin so. Credentials are never kept.
+    kept_headers: ClassVar[tuple[str, ...]] = ()
+    # What becomes of a body with Content-Encoding gzip or deflate: it is refused with 415; or it is
+    # decoded first, where the provider signs the decoded bytes; or it is verified as it was sent, and
+    # decoded for handshake and normalize.
+    encoded_bodies: Literal["refused", "decoded", "as-sent"] = "refused"
+    # Whether a genuine body that normalize calls malformed is kept as unparsed and answered 2xx, as
+    # one is at which normalize fails, instead of refused with 400.
+    keeps_malformed: bool = False
     # How far a signed time may lie from now; None where the provider signs no time.
     tolerance: timedelta | None = None
 
@@ -116,7 +126,8 @@ class Source(ABC):
             request: as `verify` saw it.
 
         Raises:
-            BodyMalformed: it cannot be read; nothing else may be raised.
+            BodyMalformed: it cannot be read by anybody, and is refused; whatever else is raised is
+                taken for a fault of this code: the delivery is kept as unparsed, to be read again.
         """
 
     def handshake(self, request: HttpRequest, now_ms: int) -> HttpResponse | None:

@@ -174,5 +174,6 @@ def check_window(sent_at_ms: int, now_ms: int, tolerance: timedelta) -> None:
     if abs(age_ms) > tolerance_ms:
         side = "in the past" if age_ms > 0 else "in the future"
         raise SignatureInvalid(
-            f"timestamp is {abs(age_ms) // 1000} s {side}, tolerance is {tolerance_ms // 1000} s"
+            f"timestamp is {abs(age_ms) // 1000} s {side}, tolerance is {tolerance_ms // 1000} s",
+            skew_ms=age_ms,
         )

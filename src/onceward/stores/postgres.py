@@ -282,7 +282,12 @@ class PostgresStore(PostgresReads):
 
         self._control_link.run(work)
 
-    # --- deliveries that are not events --------------------------------------------------------
+    # --- deliveries ----------------------------------------------------------------------------
+
+    def keep_body(self, delivery_id: str, body: bytes) -> None:
+        """Add the body to a delivery whose event has another payload than it brought."""
+        row = {"delivery_id": delivery_id, "body": body}
+        self._control(self._call("keep_body", rows=encode_rows([row])))
 
     def keep_unparsed(self, row: UnparsedRow) -> None:
         """Keep a delivery that cannot be read, or count it where it is kept already."""

@@ -41,6 +41,7 @@ COLUMN_MACROS: Mapping[str, str] = {
     "delivery": columns(DeliveryRow, "d"),
     "delivery_head": columns(DeliveryRow, "d").replace("d.body", "null"),
     "unparsed": columns(UnparsedRow, "u"),
+    "unparsed_head": columns(UnparsedRow, "u").replace("u.body", "null"),
     "refusal": columns(RefusalRow, "f"),
     "step": columns(StepRow, "s"),
     "attempt": columns(AttemptRow, "a"),

@@ -287,7 +287,12 @@ class SqliteStore(SqliteReads):
             row = connection.execute(self._sql["last_batch"], (self.namespace, process_id)).fetchone()
             return row is not None and row[0] == batch_id
 
-    # --- deliveries that are not events --------------------------------------------------------
+    # --- deliveries ----------------------------------------------------------------------------
+
+    def keep_body(self, delivery_id: str, body: bytes) -> None:
+        """Add the body to a delivery whose event has another payload than it brought."""
+        with self._connections.writing() as connection:
+            connection.execute(self._sql["keep_body"], (self.namespace, delivery_id, body))
 
     def keep_unparsed(self, row: UnparsedRow) -> None:
         """Keep a delivery that cannot be read, or count it where it is kept already."""

@@ -164,10 +164,12 @@ def _ack_before_commit(process: Process) -> None:
     committer = process.worker.committer
     accept_later = committer.accept
 
-    def accept(accept: Accept) -> Any:
-        accept_later(accept)
+    def accept(accepts: Sequence[Accept]) -> Any:
+        accept_later(accepts)
         answered: Any = process.world.loop.create_future()
-        answered.set_result(Accepted(False, False, {run.workflow: run.run_id for run in accept.runs}))
+        answered.set_result(
+            [Accepted(False, False, {run.workflow: run.run_id for run in accept.runs}) for accept in accepts]
+        )
         return answered
 
     committer.accept = accept  # type: ignore[method-assign]
@@ -185,7 +187,7 @@ def _emit_at_once(process: Process) -> None:
         accept = emit_accept(*args, **kwargs)
         event = msgspec.structs.replace(accept.event, source="emit/news", id=worker.ids.hex(8))
         drawn = Accept(event, accept.runs)
-        worker.committer.accept(drawn)
+        worker.committer.accept([drawn])
         return drawn
 
     worker.emit_accept = emit  # type: ignore[method-assign]

@@ -256,6 +256,11 @@ where d.outcome = 'accepted'
 
 -- Deliveries that are not events. ---------------------------------------------------------------
 
+-- name: keep_body
+update {t}delivery d set body = decode(b.body, 'base64')
+from json_to_recordset(:rows) as b (delivery_id text, body text)
+where d.namespace = :namespace and d.delivery_id = b.delivery_id and d.part = 0 and d.body is null
+
 -- name: keep_unparsed
 insert into {t}unparsed (namespace, source, content_hash, delivery_id, received_at, last_at, copies, error,
   request, body, secret_index, sent_at)

@@ -93,7 +93,7 @@ order by e.received_at, e.id
 limit :limit
 
 -- name: unparsed
-select {unparsed} from {t}unparsed u
+select {unparsed_head} from {t}unparsed u
 where u.namespace = :namespace
   and (cast(:before as text) is null or u.delivery_id < :before)
   and (cast(:source as text) is null or u.source = :source)

@@ -44,6 +44,9 @@ select count(*) from {t}delivery{by_event} where namespace = ? and source = ? an
 insert into {t}surplus (namespace, source, event_id, count, last_at) values (?, ?, ?, 1, ?)
 on conflict (namespace, source, event_id) do update set count = count + 1, last_at = excluded.last_at
 
+-- name: keep_body
+update {t}delivery set body = ?3 where namespace = ?1 and delivery_id = ?2 and part = 0 and body is null
+
 -- name: keep_unparsed
 insert into {t}unparsed (namespace, source, content_hash, delivery_id, received_at, last_at, copies, error,
   request, body, secret_index, sent_at)

@@ -328,6 +328,19 @@ def a_delivery_of_several_events_has_a_part_for_each(stores: StoreFactory) -> No
     assert process.store.delivery("del_none") == []
 
 
+def a_body_can_be_added_to_a_delivery_and_never_changed(stores: StoreFactory) -> None:
+    """A clash brings a body that is not its event's payload."""
+    process = Process(stores)
+    fact = event("evt_1")
+    first, second = delivery(fact), delivery(fact, body=b"there")
+    process.accept(Accept(fact, [], [first]), Accept(fact, [], [second]))
+
+    process.store.keep_body(first.delivery_id, bytes(range(256)))
+    process.store.keep_body(second.delivery_id, b"other")
+
+    assert [row.body for row in process.store.deliveries("stripe", "evt_1")] == [bytes(range(256)), b"there"]
+
+
 def deliveries_beyond_the_limit_are_counted(stores: StoreFactory) -> None:
     """However they come, alone or many in a batch: so many are kept, of the rest there is the number."""
     process = Process(stores)

@@ -1,0 +1,140 @@
+"""What is kept of a request: enough to verify and read it again, and no credential.
+
+Headers are kept by an allow-list: a few that people ask for, those that the source names, and those
+that it looked at while it verified and read the delivery, which are the ones it would look at again.
+What authenticates by itself is never kept, whoever looked at it: `Authorization`, cookies, headers
+that are named like a token, values that hold one of the source's secrets. A signature is none of
+these: it proves only the body that lies beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from onceward.core.messages import HttpRequest
+
+GENERAL_HEADERS = frozenset({b"content-type", b"content-encoding", b"user-agent"})
+_NEVER = frozenset({b"authorization", b"proxy-authorization", b"cookie", b"set-cookie"})
+# Not "signature", "auth-algo" or "idempotency-token", which schemes need and which open nothing.
+_LIKE_A_TOKEN = re.compile(
+    rb"(?<!idempotency-)token|secret|passw|api-?key|credential|cookie|authoriz|authentic|session"
+    rb"|(^|-)auth(-?key)?$"
+)
+
+
+class WatchedRequest(HttpRequest, frozen=True):
+    """A request that notes which headers it is asked for.
+
+    Attributes:
+        asked: their names, in lower case.
+    """
+
+    asked: set[bytes] = msgspec.field(default_factory=set)
+
+    def header(self, name: str) -> str | None:
+        """Give the first value of a header as text, or None; see `HttpRequest.header`."""
+        self.asked.add(name.lower().encode("latin-1"))
+        return HttpRequest.header(self, name)
+
+    def header_values(self, name: str) -> list[bytes]:
+        """Give every value of a header as sent; see `HttpRequest.header_values`."""
+        self.asked.add(name.lower().encode("latin-1"))
+        return HttpRequest.header_values(self, name)
+
+
+class KeptRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request as it is stored, less its body; texts hold one character for each byte.
+
+    Attributes:
+        method: as of `HttpRequest`.
+        path: likewise.
+        query: likewise; empty where it held a secret.
+        origin: scheme and host as the sender called it.
+        headers: pairs in the order of arrival.
+        redelivery_of: the delivery that a person had read again.
+    """
+
+    method: str
+    path: str
+    query: str = ""
+    origin: str = ""
+    headers: list[tuple[str, str]] = []
+    redelivery_of: str = ""
+
+
+_decoder = msgspec.json.Decoder(KeptRequest)
+_encode = msgspec.json.Encoder().encode
+
+
+def kept(
+    request: HttpRequest,
+    *,
+    declared: Iterable[str] = (),
+    secrets: Collection[bytes] = (),
+    redelivery_of: str = "",
+) -> str:
+    """Give what is stored of *request* as JSON text.
+
+    Args:
+        request: as it came; what a `WatchedRequest` was asked for is kept as well.
+        declared: names of headers that the source needs, in lower case; ``ce-*`` means all that
+            begin so.
+        secrets: the source's, none of which may be stored.
+        redelivery_of: see `KeptRequest`.
+    """
+    names = GENERAL_HEADERS
+    if isinstance(request, WatchedRequest):
+        names = names.union(name for name in request.asked if not _LIKE_A_TOKEN.search(name))
+    starts: tuple[bytes, ...] = ()
+    for name in declared:
+        raw = name.encode("latin-1")
+        if raw.endswith(b"*"):
+            starts += (raw[:-1],)
+        else:
+            names = names.union((raw,))
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in request.headers
+        if (name in names or (starts and name.startswith(starts)))
+        and name not in _NEVER
+        and not _holds(value, secrets)
+    ]
+    query = "" if _holds(request.query.encode("latin-1", "replace"), secrets) else request.query
+    origin = ""
+    if request.url:
+        scheme, _, rest = request.url.partition("://")
+        origin = f"{scheme}://{rest.partition('/')[0]}"
+    return _encode(KeptRequest(request.method, request.path, query, origin, headers, redelivery_of)).decode()
+
+
+def request_of(text: str, body: bytes, received_at_ms: int) -> HttpRequest:
+    """Give the request back of which *text* was kept.
+
+    Args:
+        text: what `kept` gave.
+        body: the bytes that were stored beside it.
+        received_at_ms: when it came, Unix milliseconds.
+    """
+    found = _decoder.decode(text)
+    query = f"?{found.query}" if found.query else ""
+    return HttpRequest(
+        method=found.method,
+        path=found.path,
+        query=found.query,
+        headers=tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in found.headers),
+        body=body,
+        received_at_ms=received_at_ms,
+        url=f"{found.origin}{found.path}{query}" if found.origin else "",
+    )
+
+
+def kept_of(text: str) -> KeptRequest:
+    """Give the stored request as it is stored."""
+    return _decoder.decode(text)
+
+
+def _holds(value: bytes, secrets: Collection[bytes]) -> bool:
+    return any(secret in value for secret in secrets)

@@ -1,0 +1,121 @@
+"""The receiving half of `App`: what was delivered, what was refused, and reading it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from onceward.arrivals import Arrivals
+from onceward.core import asked
+from onceward.core.arrival import Accepted, Verified
+from onceward.core.messages import HttpRequest
+from onceward.core.model import DeliveryRow, UnparsedRow
+from onceward.core.ports import DeliveryFilter
+from onceward.refusals import Refusal, Refusals
+
+if TYPE_CHECKING:
+    from onceward.core.settings import Settings
+    from onceward.runtime.worker import Worker
+    from onceward.sources.base import Source
+
+
+class Receiving:
+    """The verbs about deliveries; every one asks the store of the open app."""
+
+    settings: Settings
+
+    @property
+    def worker(self) -> Worker:
+        """Give the worker of the open app, or raise."""
+        raise NotImplementedError
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Give the registered sources by name."""
+        raise NotImplementedError
+
+    def _prepare_receiving(self) -> None:
+        self.arrivals = Arrivals(self.sources, lambda: self.worker, lambda: self.settings)
+        self.refused = Refusals(self.sources, lambda: self.worker)
+
+    async def deliveries(
+        self,
+        *,
+        state: Literal["accepted", "duplicate", "clash", "unparsed"] | None = None,
+        source: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[DeliveryRow | UnparsedRow]:
+        """List deliveries, newest first, without their bodies.
+
+        Args:
+            state: only those that brought an event (``"accepted"``), brought it again
+                (``"duplicate"``), brought other content under its id (``"clash"``), or could not be
+                read by their source (``"unparsed"``); by default all but the last.
+            source: only of this source.
+            before: only older than this delivery id, for the next page.
+            limit: at most this many, up to 1,000.
+
+        Raises:
+            ConfigError: there is no such state, or *limit* is out of range.
+        """
+        outcome = None if state is None else asked.checked_delivery_state(state)
+        where = DeliveryFilter(
+            source=source, outcome=outcome, before=before, limit=asked.checked_limit(limit)
+        )
+        store = self.worker.store
+        read = store.unparsed if state == "unparsed" else store.all_deliveries
+        return await self.worker.read(read, where)  # type: ignore[no-any-return]
+
+    async def request(self, delivery_id: str) -> HttpRequest:
+        """Give the stored request of a delivery: its body byte for byte, and the headers that are kept.
+
+        Args:
+            delivery_id: as in `deliveries`.
+
+        Raises:
+            NotFound: there is no such delivery, or its body is not kept any more.
+        """
+        _, request = await self.arrivals.request(delivery_id)
+        return request
+
+    async def verify_again(self, delivery_id: str) -> Verified:
+        """Verify a stored request with today's source and secrets, as at the time when it came.
+
+        Args:
+            delivery_id: as in `deliveries`.
+
+        Raises:
+            SignatureInvalid: it does not verify.
+            NotFound: there is no such delivery, or its body is not kept any more.
+            ConfigError: the app has no such source.
+        """
+        return await self.arrivals.verify(delivery_id)
+
+    async def redeliver(self, delivery_id: str) -> Accepted:
+        """Read a stored request again with today's source, and accept the events that it gives.
+
+        It is how a delivery that was kept as unparsed becomes events once its source is corrected.
+        Events that are stored already stay as they are; their runs are given.
+
+        Args:
+            delivery_id: as in `deliveries`.
+
+        Returns:
+            As the sender would be told: each event with its runs, and whether it is a duplicate.
+
+        Raises:
+            BodyMalformed: the source cannot read it; it is kept as it was.
+            NotFound: there is no such delivery, or its body is not kept any more.
+            ConfigError: the app has no such source.
+            StoreUnavailable: nothing is known to be stored.
+        """
+        return await self.arrivals.redeliver(delivery_id)
+
+    async def refusals(self, source: str | None = None) -> list[Refusal]:
+        """Give what was refused: counts by source and reason, with samples and a hint; the latest first.
+
+        Args:
+            source: only at the address of this source; ``""`` where there was none.
+        """
+        return await self.refused.listed(source)

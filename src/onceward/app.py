@@ -490,7 +490,9 @@ class App(Registry, Receiving):
         twins = []
         if row.content_hash is not None and not row.id_is_signed:
             twins = await self._ask("same_body", source, row.content_hash, asked.LIMIT_MAX)
-        return EventView(row, list(reversed(runs)), deliveries, surplus, [twin for twin in twins if twin != id])
+        return EventView(
+            row, list(reversed(runs)), deliveries, surplus, [twin for twin in twins if twin != id]
+        )
 
     async def events(
         self,

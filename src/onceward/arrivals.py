@@ -295,5 +295,3 @@ def _text_of(body: bytes) -> str:
             means="It could not be read back.",
             todo="Leave payload_is_body out in normalize.",
         ) from error
-
-

@@ -229,9 +229,7 @@ class Refusals:
         for row in rows:
             samples = _decoder.decode(row.samples)
             hint = _hint(self._sources.get(row.source), row, samples)
-            found.append(
-                Refusal(row.source, row.reason, row.count, row.first_at, row.last_at, samples, hint)
-            )
+            found.append(Refusal(row.source, row.reason, row.count, row.first_at, row.last_at, samples, hint))
         return found
 
 

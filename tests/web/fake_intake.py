@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from onceward.core.arrival import Accepted, AcceptedEvent, Incoming, Verified
 from onceward.core.messages import HttpRequest, HttpResponse
@@ -30,6 +31,8 @@ class FakeIntake:
         }
         self.events: dict[tuple[str, str], Incoming] = {}
         self.requests: list[tuple[str, HttpRequest, Verified]] = []
+        self.unparsed: list[tuple[str, HttpRequest, str, list[str]]] = []
+        self.refusals: list[tuple[str, int, str, dict[str, Any]]] = []
         self.fault: Exception | None = None
         self.health: bool | Exception | None = True
 
@@ -38,7 +41,7 @@ class FakeIntake:
         return self._sources
 
     async def accept(
-        self, source: str, request: HttpRequest, incoming: list[Incoming], verified: Verified
+        self, source: str, request: HttpRequest, incoming: Sequence[Incoming], verified: Verified
     ) -> Accepted:
         if self.fault is not None:
             raise self.fault
@@ -50,6 +53,16 @@ class FakeIntake:
             accepted.append(AcceptedEvent(event.id, duplicate, [f"run-of-{event.id}"]))
         await asyncio.sleep(0)
         return Accepted(accepted)
+
+    async def keep_unparsed(
+        self, source: str, request: HttpRequest, verified: Verified, error: str, told_by: Sequence[str]
+    ) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.unparsed.append((source, request, error, sorted(told_by)))
+
+    def refused(self, source: str, status: int, check: str, **more: Any) -> None:
+        self.refusals.append((source, status, check, more))
 
     async def healthy(self) -> bool:
         if isinstance(self.health, Exception):

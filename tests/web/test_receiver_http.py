@@ -399,15 +399,28 @@ def test_a_plug_in_whose_verify_fails_refuses(served: Served, caplog: pytest.Log
     assert_nothing_stored(served)
 
 
-def test_a_plug_in_whose_normalize_fails_is_a_500_so_that_the_sender_tries_again(
+def test_what_a_plug_in_fails_to_read_is_kept_and_answered_2xx(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
+    served.intake.unparsed.clear()
     reply = served.post("/hooks/custom", b"fail", custom_signed(b"fail"))
 
-    assert_problem(reply, 500, "error")
+    assert (reply.status, reply.json()) == (202, {"events": []})
     assert "error=ValueError" in caplog.text
     assert "forged log line" not in caplog.text
     assert_nothing_stored(served)
+    [(source, request, error, told_by)] = served.intake.unparsed
+    assert (source, request.body, told_by) == ("custom", b"fail", [])
+    assert error.startswith("ValueError in ")
+    assert "4242" not in error
+
+
+def test_what_can_neither_be_read_nor_kept_is_a_503(served: Served) -> None:
+    served.intake.fault = StoreUnavailable("The disk is full.")
+
+    reply = served.post("/hooks/custom", b"fail", custom_signed(b"fail"))
+
+    assert_problem(reply, 503, "store_unavailable")
 
 
 # --- handshakes -----------------------------------------------------------------------------------
@@ -476,17 +489,18 @@ def test_while_draining_deliveries_are_a_503_and_health_says_so() -> None:
         assert_nothing_stored(served)
 
 
-def test_bodies_in_flight_are_bounded_together() -> None:
-    with serving(limits=Limits(held_bytes_max=10_000)) as served:
+def test_bodies_in_flight_are_bounded_and_one_source_may_not_have_them_all() -> None:
+    with serving(limits=Limits(held_bytes_max=20_000)) as served:
         with served.connect() as slow:
             slow.sendall(raw_request(b"x" * 9_000, {"Content-Length": "9001"}))
-            big = b"y" * 2_000
+            body = json.dumps({"id": "evt_1", "type": "a.b", "more": "y" * 2_000}).encode()
             # The server may take a moment to read the slow body; until then there is room.
             deadline = time.monotonic() + DEADLINE_SECONDS
-            while (busy := served.post("/hooks/custom", big, custom_signed(big))).status == 202:
+            while (busy := served.deliver("stripe", body)).status == 202:
                 assert time.monotonic() < deadline, "the slow body is not counted"
+            other = served.post("/hooks/custom", b"z" * 2_000, custom_signed(b"z" * 2_000))
             small = served.deliver("stripe", BODY)
 
         assert_problem(busy, 503, "busy")
         assert "retry-after" in busy.headers
-        assert small.status == 202
+        assert (other.status, small.status) == (202, 202)

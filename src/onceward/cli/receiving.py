@@ -95,6 +95,8 @@ def _serve_here(app: App, listener: socket.socket, *, is_told: bool) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        # The receiver itself looks at what proxies say: at those that `trusted_proxies` names.
+        proxy_headers=False,
         timeout_graceful_shutdown=max(1, app.settings.drain_ms // 1000),
     )
     server = _Server(config, prepare)

@@ -109,7 +109,9 @@ def fault_of(incoming: object) -> str | None:
         if not (one.type and is_storable(one.type, _TYPE_CHARS_MAX)):
             return f"normalize gave an event whose type is not a text of 1 to {_TYPE_CHARS_MAX} characters"
         if one.subject is not None and not is_storable(one.subject, SUBJECT_CHARS_MAX):
-            return f"normalize gave an event whose subject is not a text of up to {SUBJECT_CHARS_MAX} characters"
+            return (
+                f"normalize gave an event whose subject is not a text of up to {SUBJECT_CHARS_MAX} characters"
+            )
         for name, number in (("occurred_at_ms", one.occurred_at_ms), ("version", one.version)):
             if number is not None and (type(number) is not int or not -(2**63) <= number < 2**63):
                 return f"normalize gave an event whose {name} is not a whole number of 64 bits"

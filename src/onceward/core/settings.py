@@ -111,6 +111,13 @@ SETTINGS: tuple[Setting, ...] = (
         "port", Kind.COUNT, 8000, "The port that `onceward serve` listens on; 0 takes a free one.", 0, 65_535
     ),
     Setting(
+        "trusted_proxies",
+        Kind.TEXT,
+        None,
+        "Addresses or networks of proxies, with spaces between, whose `X-Forwarded-Proto` and `X-Forwarded-Host` "
+        "are believed; some senders sign the address that they call.",
+    ),
+    Setting(
         "log_level",
         Kind.CHOICE,
         "info",
@@ -139,6 +146,7 @@ class Settings:
     pooler: bool | None
     host: str
     port: int
+    trusted_proxies: str | None
     log_level: str
 
     @property

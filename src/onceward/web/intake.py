@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from onceward.core import arrival, errors, failpoints, ids, json_plain
-from onceward.core.arrival import AcceptedEvent, Incoming, Verified
+from onceward.core import arrival, errors, failpoints
+from onceward.core.arrival import Incoming, Verified
 from onceward.core.messages import HttpRequest
-from onceward.core.model import DeliveryRow, EventRow
-from onceward.core.ports import Accept
 from onceward.sources.base import Source
+from onceward.web.address import Proxies
 from onceward.web.receiver import Limits, Receiver
 
 if TYPE_CHECKING:
     from onceward.app import App
-
-KEPT_HEADERS = (
-    "content-type",
-    "user-agent",
-    "x-github-event",
-    "x-github-delivery",
-    "x-github-hook-id",
-    "webhook-id",
-)
-"""Headers of a delivery that are kept for people; signatures and credentials are not among them."""
 
 
 class AppIntake:
@@ -55,72 +41,47 @@ class AppIntake:
         return not worker.is_draining
 
     async def accept(
-        self, source: str, request: HttpRequest, incoming: list[Incoming], verified: Verified
+        self, source: str, request: HttpRequest, incoming: Sequence[Incoming], verified: Verified
     ) -> arrival.Accepted:
-        """Store each event with its runs and this delivery; return when all are durable."""
+        """Store the events with their runs and this delivery; return when all are durable."""
+        self._check_open()
+        accepted = await self._app.arrivals.accept(source, request, incoming, verified)
+        if failpoints.is_armed():
+            failpoints.hit("accept.before_reply")
+        return accepted
+
+    async def keep_unparsed(
+        self, source: str, request: HttpRequest, verified: Verified, error: str, told_by: Sequence[str]
+    ) -> None:
+        """Keep a delivery that its source could not read; return when it is durable."""
+        self._check_open()
+        await self._app.arrivals.keep_unparsed(source, request, verified, error, told_by)
+
+    def refused(self, source: str, status: int, check: str, **more: Any) -> None:
+        """Count a delivery that was refused."""
         try:
-            worker = self._app.worker
+            now = self.now_ms()
+        except errors.OncewardError:
+            return  # no app, nothing to count for
+        self._app.refused.note(source, status, check, now, **more)
+
+    def _check_open(self) -> None:
+        try:
+            _ = self._app.worker
         except errors.ConfigError as error:
             raise errors.StoreUnavailable("The app is not open yet.", todo="Send it again later.") from error
-        now = worker.now_ms()
-        hashed = ids.content_hash(request.body)
-        kept = _kept(request)
-        accepts = []
-        for one in incoming:
-            event = EventRow(
-                source=source,
-                id=one.id,
-                type=one.type,
-                payload=self._payload(one, request),
-                received_at=now,
-                subject=one.subject,
-                occurred_at=one.occurred_at_ms,
-                content_hash=hashed if len(incoming) == 1 else None,
-            )
-            delivery = DeliveryRow(
-                delivery_id=worker.ids.hex(12),
-                source=source,
-                event_id=one.id,
-                received_at=now,
-                content_hash=hashed,
-                secret_index=verified.secret_index,
-                request=kept,
-                body=None if one.payload_is_body else request.body,
-            )
-            accepts.append(Accept(event, worker.runs_for(source, one.type, now), [delivery]))
-        if len(accepts) == 1:
-            found = [await worker.accept(accepts[0])]
-        else:
-            found = list(await asyncio.gather(*(worker.accept(accept) for accept in accepts)))
-        failpoints.hit("accept.before_reply")
-        return arrival.Accepted(
-            [
-                AcceptedEvent(one.id, accepted.is_duplicate, list(accepted.runs.values()))
-                for one, accepted in zip(incoming, found, strict=True)
-            ]
-        )
-
-    def _payload(self, one: Incoming, request: HttpRequest) -> str:
-        if one.payload_is_body:
-            return request.body.decode()
-        try:
-            return json_plain.encode_plain(
-                one.payload, what="the payload", limit_bytes=self._app.settings.body_bytes_max
-            )
-        except errors.NotStorable as error:
-            raise errors.BodyMalformed(error.what) from error
-
-
-def _kept(request: HttpRequest) -> str:
-    headers = {name: value for name in KEPT_HEADERS if (value := request.header(name)) is not None}
-    return msgspec.json.encode({"method": request.method, "path": request.path, "headers": headers}).decode()
 
 
 def receiver_for(app: App) -> Receiver:
-    """Give the receiver of *app*; its lifespan opens and closes the app."""
+    """Give the receiver of *app*; its lifespan opens and closes the app.
+
+    Raises:
+        ConfigError: the setting ``trusted_proxies`` cannot be read.
+    """
     return Receiver(
         AppIntake(app),
         startup=app.open,
         shutdown=app.close,
-        limits=Limits(body_bytes_max=app.settings.body_bytes_max),
+        limits=Limits.of(app.settings.body_bytes_max),
+        proxies=Proxies(app.settings.trusted_proxies),
     )

@@ -3,8 +3,10 @@
 The order of work is the promise. A delivery's bytes are counted before they are kept; the
 signature is checked over the bytes as they came; only then is anything read from them; and the
 reply is sent after `Intake.accept` returned, which is after the commit. A 4xx is for a delivery
-that is not genuine or cannot be read, since several senders drop an event for good on any 4xx.
-Refusals tell the sender the same few words each time and the operator's log which check failed.
+that is not genuine or cannot be read, since several senders drop an event for good on any 4xx; one
+at which a plug-in fails is kept, answered 2xx and read again later.
+Refusals tell the sender the same few words each time; the operator's log and counts say which
+check failed.
 """
 
 from __future__ import annotations
@@ -12,28 +14,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 from urllib.parse import quote
 
 import msgspec
 
-from onceward.core.arrival import Accepted, Incoming, Verified
+from onceward.core.arrival import Accepted, Incoming, Verified, fault_of
 from onceward.core.errors import (
     BodyMalformed,
     BodyTooLarge,
     ConfigError,
+    NotStorable,
     OncewardError,
     SignatureInvalid,
-    SourceUnknown,
     StoreError,
     StoreUnavailable,
 )
+from onceward.core.inflate import can_inflate, inflated
+from onceward.core.kept import WatchedRequest
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import Source
+from onceward.web import replies
+from onceward.web.address import Proxies, url_of
+from onceward.web.admission import Admission
+from onceward.web.aside import Aside, TooSlow
 from onceward.web.cutoff import Cutoff
-from onceward.web.problems import problem, problem_of
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -43,7 +50,6 @@ Hook: TypeAlias = Callable[[], Awaitable[None]]
 
 HOOKS = "/hooks/"
 HEALTH = "/healthz"
-RETRY_AFTER_SECONDS = 5
 _LOGGED_CHARS_MAX = 200
 
 log = logging.getLogger("onceward.receiver")
@@ -58,7 +64,7 @@ class Intake(Protocol):
         ...
 
     async def accept(
-        self, source: str, request: HttpRequest, incoming: list[Incoming], verified: Verified
+        self, source: str, request: HttpRequest, incoming: Sequence[Incoming], verified: Verified
     ) -> Accepted:
         """Store a delivery with its events and their runs, and return once all of it is durable.
 
@@ -66,8 +72,29 @@ class Intake(Protocol):
 
         Raises:
             StoreUnavailable: nothing is known to be stored; the sender is asked to try again.
-            BodyMalformed: the payload can never be stored.
+            NotStorable: a payload can never be stored as the source gave it.
         """
+        ...
+
+    async def keep_unparsed(
+        self, source: str, request: HttpRequest, verified: Verified, error: str, told_by: Sequence[str]
+    ) -> None:
+        """Keep a genuine delivery that its source failed to read, and return once it is durable.
+
+        Args:
+            source: the source's name.
+            request: as it was verified.
+            verified: what the source made of the signature.
+            error: why, without what the delivery holds.
+            told_by: headers that ``normalize`` looked at.
+
+        Raises:
+            StoreUnavailable: nothing is known to be stored.
+        """
+        ...
+
+    def refused(self, source: str, status: int, check: str, **more: Any) -> None:
+        """Count a refused delivery; *more* as of `onceward.refusals.Refusals.note`."""
         ...
 
     async def healthy(self) -> bool:
@@ -84,12 +111,14 @@ class Limits:
     """Bounds on what strangers can make the receiver hold and wait for.
 
     Attributes:
-        body_bytes_max: the largest body; 413 beyond it. GitHub sends up to 25 MB, most others stay
-            below 1 MB.
+        body_bytes_max: the largest body, sent or inflated; 413 beyond it. GitHub sends up to 25 MB,
+            most others stay below 1 MB.
         body_seconds_max: the longest time from the head of a request to the end of its body; 408.
         header_count_max: the most header lines; 431.
         header_bytes_max: the most bytes in all names and values together; 431.
         held_bytes_max: the most bytes of bodies that are being read or accepted at once; 503.
+        deliveries_max: the most deliveries that are being verified and stored at once; 503.
+        verify_seconds_max: the longest time a source that waits for the network may take; 503.
         health_seconds_max: the longest time to wait for the engine's word on its health.
     """
 
@@ -98,47 +127,21 @@ class Limits:
     header_count_max: int = 128
     header_bytes_max: int = 32 * 1024
     held_bytes_max: int = 256 * 1024 * 1024
+    deliveries_max: int = 4096
+    verify_seconds_max: float = 10.0
     health_seconds_max: float = 5.0
 
+    @classmethod
+    def of(cls, body_bytes_max: int) -> Self:
+        """Give the limits for bodies of that size: several of them are held at once."""
+        return cls(body_bytes_max=body_bytes_max, held_bytes_max=max(cls.held_bytes_max, 4 * body_bytes_max))
 
-_RETRY = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-_NOT_FOUND = problem(404, "not_found", "Not found", "There is nothing at this address.")
-_SOURCE_UNKNOWN = problem_of(SourceUnknown, "Nothing was stored. Check the address.")
-_SIGNATURE_INVALID = problem_of(SignatureInvalid, "The delivery was refused and nothing was stored.")
-_BODY_MALFORMED = problem_of(BodyMalformed, "The delivery was refused and nothing was stored.")
-_BODY_TOO_LARGE = problem_of(BodyTooLarge, "The delivery was refused and nothing was stored.")
-_BODY_TOO_SLOW = problem(
-    408,
-    "body_too_slow",
-    "The body took too long",
-    "Nothing was stored. Send the delivery again.",
-    {"Connection": "close"},
-)
-_HEADERS_TOO_LARGE = problem(
-    431, "headers_too_large", "The headers are too large", "The delivery was refused and nothing was stored."
-)
-_ENCODING_UNSUPPORTED = problem(
-    415,
-    "encoding_unsupported",
-    "The body is compressed",
-    "Send the body without Content-Encoding.",
-    {"Accept-Encoding": "identity"},
-)
-_UNAVAILABLE = problem_of(StoreUnavailable, "Nothing is known to be stored. Send it again later.", _RETRY)
-_BUSY = problem(503, "busy", "Too busy", "Nothing was stored. Send the delivery again later.", _RETRY)
-_DRAINING = problem(
-    503,
-    "draining",
-    "Shutting down",
-    "Nothing was stored. Send the delivery again later.",
-    _RETRY | {"Connection": "close"},
-)
-_FAILED = problem(500, "error", "Something went wrong", "Send the delivery again later.")
-_UNHEALTHY = problem(503, "unhealthy", "Not healthy", "Deliveries cannot be accepted at present.", _RETRY)
-_HEALTHY = HttpResponse.of(
-    200, b'{"status":"ok"}', {"Content-Type": "application/json", "Cache-Control": "no-store"}
-)
-_ACCEPTED_HEADERS = ((b"content-type", b"application/json"),)
+
+class _Head(NamedTuple):
+    """What the receiver itself reads of the headers."""
+
+    host: bytes | None
+    encoding: str  # empty for a body as it is
 
 
 class Receiver:
@@ -149,6 +152,7 @@ class Receiver:
         startup: awaited once before the first request, where the server speaks "lifespan".
         shutdown: awaited once after the last request, likewise.
         limits: bounds on bodies and headers.
+        proxies: whose word about scheme and host is believed.
     """
 
     def __init__(
@@ -158,13 +162,16 @@ class Receiver:
         startup: Hook | None = None,
         shutdown: Hook | None = None,
         limits: Limits | None = None,
+        proxies: Proxies | None = None,
     ) -> None:
         self._intake = intake
         self._startup = startup
         self._shutdown = shutdown
         self._limits = limits or Limits()
+        self._proxies = proxies or Proxies()
         self._cutoff = Cutoff(self._limits.body_seconds_max)
-        self._held_bytes = 0
+        self._admission = Admission(self._limits.deliveries_max, self._limits.held_bytes_max)
+        self._aside = Aside(self._limits.verify_seconds_max)
         self._is_draining = False
 
     def drain(self) -> None:
@@ -191,98 +198,231 @@ class Receiver:
         path = _path_below_mount(scope)
         method = scope["method"]
         if path.startswith(HOOKS) and len(path) > len(HOOKS):
-            if method != "POST":
-                return _method_not_allowed("POST")
             name = path[len(HOOKS) :]
             try:
-                return await self._deliver(name, scope, receive)
+                if method == "POST":
+                    return await self._deliver(name, scope, receive)
+                return await self._answer(name, scope)
             except Exception as error:  # noqa: BLE001 (the last line of defence: a fault is a 500, and logged)
                 _log_fault(name, error)
-                return _FAILED
+                return replies.FAILED
         if path == HEALTH:
-            return await self._health() if method in ("GET", "HEAD") else _method_not_allowed("GET, HEAD")
-        return _NOT_FOUND
+            if method in ("GET", "HEAD"):
+                return await self._health()
+            return replies.method_not_allowed("GET, HEAD")
+        return replies.NOT_FOUND
 
     async def _health(self) -> HttpResponse:
         if self._is_draining:
-            return _UNHEALTHY
+            return replies.UNHEALTHY
         try:
             async with asyncio.timeout(self._limits.health_seconds_max):
                 healthy = await self._intake.healthy()
         except Exception as error:  # noqa: BLE001 (whatever fails here means the same: not healthy)
             log.warning("health check failed: %s", type(error).__name__)
-            return _UNHEALTHY
-        return _HEALTHY if healthy else _UNHEALTHY
+            return replies.UNHEALTHY
+        return replies.HEALTHY if healthy else replies.UNHEALTHY
+
+    # --- questions --------------------------------------------------------------------------------
+
+    async def _answer(self, name: str, scope: Scope) -> HttpResponse:
+        """Answer what comes with another method than POST: a question of the protocol, or nothing."""
+        source = self._intake.sources.get(name)
+        if source is None:
+            return self._refuse(name, replies.SOURCE_UNKNOWN, "no such source")
+        allowed = replies.method_not_allowed(", ".join(source.methods))
+        if scope["method"] not in source.methods:
+            return allowed
+        head = self._head(name, scope["headers"])
+        if isinstance(head, HttpResponse):
+            return head
+        now_ms = self._intake.now_ms()
+        request = self._request(scope, head, b"", now_ms)
+        try:
+            if source.handshake_phase == "verified":
+                await self._call(source, source.verify, request, now_ms)
+            answer = await self._call(source, source.handshake, request, now_ms)
+        except SignatureInvalid as error:
+            return self._not_genuine(source, error, request)
+        except TooSlow as error:
+            return self._refuse_busy(source, replies.BUSY, str(error))
+        except Exception as error:  # noqa: BLE001 (a source's own bug proves nothing)
+            _log_fault(name, error)
+            return self._refuse(name, replies.SIGNATURE_INVALID, "the source's handshake failed")
+        return allowed if answer is None else answer
 
     # --- one delivery -----------------------------------------------------------------------------
 
     async def _deliver(self, name: str, scope: Scope, receive: Receive) -> HttpResponse | None:
         if self._is_draining:
-            return _refuse(name, _DRAINING, "draining")
-        refusal = self._refusal_by_head(name, scope["headers"])
-        if refusal is not None:
-            return refusal
-
-        body = await self._read_body(name, receive)
+            return self._refuse(name, replies.DRAINING, "draining")
+        head = self._head(name, scope["headers"])
+        if isinstance(head, HttpResponse):
+            return head
+        source = self._intake.sources.get(name)
+        # Strangers make up names; they share what one source may hold.
+        holder = "" if source is None else name
+        body = await self._read_body(name, holder, receive)
         if not isinstance(body, bytes):
             return body
         try:
-            return await self._take(name, scope, body)
+            if source is None:
+                return self._refuse(name, replies.SOURCE_UNKNOWN, "no such source", body_bytes=len(body))
+            if "POST" not in source.methods:
+                return replies.method_not_allowed(", ".join(source.methods))
+            if not self._admission.enter(name):
+                return self._refuse_busy(source, replies.BUSY, "too many deliveries under way")
+            try:
+                return await self._take(source, scope, head, body)
+            finally:
+                self._admission.leave(name)
         finally:
-            self._held_bytes -= len(body)
+            self._admission.release(holder, len(body))
 
-    async def _take(self, name: str, scope: Scope, body: bytes) -> HttpResponse:
+    async def _take(self, source: Source, scope: Scope, head: _Head, body: bytes) -> HttpResponse:
         """Verify, read and accept a delivery that is here in full."""
-        source = self._intake.sources.get(name)
-        if source is None:
-            return _refuse(name, _SOURCE_UNKNOWN, "no such source")
+        name = source.name
         now_ms = self._intake.now_ms()
-        request = _request(scope, body, now_ms)
+        request = signed = self._request(scope, head, body, now_ms)
+        if head.encoding:
+            if source.encoded_bodies == "refused":
+                return self._refuse(name, replies.ENCODING_UNSUPPORTED, "compressed body")
+            if source.encoded_bodies == "decoded":
+                inflation = self._inflated(source, request, head.encoding)
+                if isinstance(inflation, HttpResponse):
+                    return inflation
+                request = signed = inflation
 
         try:
-            verified = source.verify(request, now_ms)
+            if source.handshake_phase == "unverified":
+                answer = await self._call(source, source.handshake, request, now_ms)
+                if answer is not None:
+                    return answer
+            verified = await self._call(source, source.verify, signed, now_ms)
         except SignatureInvalid as error:
-            return _refuse(name, _SIGNATURE_INVALID, error.check)
+            return self._not_genuine(source, error, signed)
+        except TooSlow as error:
+            return self._refuse_busy(source, replies.BUSY, str(error))
         except Exception as error:  # noqa: BLE001 (a source's own bug must never let a delivery in)
             _log_fault(name, error)
-            return _refuse(name, _SIGNATURE_INVALID, "the source's verify failed")
+            return self._not_genuine(source, SignatureInvalid("the source's verify failed"), None)
 
+        if head.encoding and source.encoded_bodies == "as-sent":
+            inflation = self._inflated(source, request, head.encoding, is_copy=True)
+            if isinstance(inflation, HttpResponse):
+                return inflation
+            request = inflation
+        asked_before: set[bytes] = set()
         try:
-            answer = source.handshake(request, now_ms)
-            if answer is not None:
-                return answer
+            if source.handshake_phase == "verified":
+                answer = await self._call(source, source.handshake, request, now_ms)
+                if answer is not None:
+                    return answer
+            asked_before = set(signed.asked)
             incoming = source.normalize(request)
-            accepted = await self._intake.accept(name, request, incoming, verified)
+        except SignatureInvalid as error:
+            return self._not_genuine(source, error, None)
+        except TooSlow as error:
+            return self._refuse_busy(source, replies.BUSY, str(error))
         except BodyMalformed as error:
-            return _refuse(name, _BODY_MALFORMED, error.what)
-        except StoreUnavailable as error:
-            return _refuse(name, _UNAVAILABLE, error.what)
-        return HttpResponse(202, _ACCEPTED_HEADERS, msgspec.json.encode(accepted))
+            if not source.keeps_malformed:
+                response = replies.refused_reply(source, "malformed", replies.BODY_MALFORMED)
+                return self._refuse(name, response, error.what, body_bytes=len(body))
+            reason = error.what
+        except Exception as error:  # noqa: BLE001 (a source's own bug must not lose a genuine delivery)
+            _log_fault(name, error)
+            reason = _place_of(error)
+        else:
+            fault = fault_of(incoming)
+            if fault is None:
+                if signed is not request:  # what is stored is the body as it was sent
+                    incoming = [msgspec.structs.replace(one, payload_is_body=False) for one in incoming]
+                try:
+                    accepted = await self._intake.accept(name, signed, incoming, verified)
+                except NotStorable as error:
+                    fault = error.what
+                except StoreUnavailable as error:
+                    return self._refuse_busy(source, replies.UNAVAILABLE, error.what)
+                else:
+                    return replies.accepted_reply(source, accepted)
+            log.error("delivery not understood: source=%s error=%s", ascii(name), ascii(fault))
+            reason = fault
 
-    def _refusal_by_head(self, name: str, headers: Any) -> HttpResponse | None:
-        """Give the refusal that the headers alone earn, before a byte of the body is read."""
+        told_by = [header.decode("latin-1") for header in signed.asked - asked_before]
+        try:
+            await self._intake.keep_unparsed(name, signed, verified, reason, told_by)
+        except StoreUnavailable as error:
+            return self._refuse_busy(source, replies.UNAVAILABLE, error.what)
+        return replies.accepted_reply(source, Accepted([]))
+
+    async def _call(
+        self, source: Source, function: Callable[..., Any], request: HttpRequest, now: int
+    ) -> Any:
+        """Call a function of a source here, or in a thread if it may wait for the network."""
+        if source.is_blocking:
+            return await self._aside.call(function, request, now)
+        return function(request, now)
+
+    # --- refusing ---------------------------------------------------------------------------------
+
+    def _refuse(self, name: str, response: HttpResponse, check: str, **more: Any) -> HttpResponse:
+        # ascii() quotes and escapes: a stranger chooses the source's name, and must not write log lines.
+        log.warning(
+            "delivery refused: source=%s status=%d check=%s",
+            ascii(name[:_LOGGED_CHARS_MAX]),
+            response.status,
+            ascii(check[:_LOGGED_CHARS_MAX]),
+        )
+        self._intake.refused(name, response.status, check, **more)
+        return response
+
+    def _refuse_busy(self, source: Source, ours: HttpResponse, check: str) -> HttpResponse:
+        return self._refuse(source.name, replies.refused_reply(source, "busy", ours), check)
+
+    def _not_genuine(
+        self, source: Source, error: SignatureInvalid, request: HttpRequest | None
+    ) -> HttpResponse:
+        response = replies.refused_reply(source, "refused", replies.SIGNATURE_INVALID)
+        size = None if request is None else len(request.body)
+        return self._refuse(
+            source.name, response, error.check, body_bytes=size, skew_ms=error.skew_ms, request=request
+        )
+
+    # --- the parts of a request -------------------------------------------------------------------
+
+    def _head(self, name: str, headers: Any) -> _Head | HttpResponse:
+        """Give what the headers say, or the refusal that they alone earn, before the body is read."""
         limits = self._limits
         count = size = 0
+        host: bytes | None = None
+        encoding = ""
         for field, value in headers:
             count += 1
             size += len(field) + len(value)
             if field == b"content-length":
                 # Anything else than a few digits is the server's business; the bytes are counted.
                 if value.isdigit() and len(value) < 20 and int(value) > limits.body_bytes_max:
-                    return _refuse(name, _BODY_TOO_LARGE, f"announced {int(value)} bytes")
+                    return self._refuse(name, replies.BODY_TOO_LARGE, f"announced {int(value)} bytes")
+            elif field == b"host":
+                host = value
             elif field == b"content-encoding" and value.strip().lower() != b"identity":
-                return _refuse(name, _ENCODING_UNSUPPORTED, "compressed body")
+                # A second encoding on top of the first is none that we know.
+                encoding = f"{encoding}, {value.decode('latin-1')}" if encoding else value.decode("latin-1")
         if count > limits.header_count_max or size > limits.header_bytes_max:
-            return _refuse(name, _HEADERS_TOO_LARGE, f"{count} headers of {size} bytes")
-        return None
+            return self._refuse(name, replies.HEADERS_TOO_LARGE, f"{count} headers of {size} bytes")
+        if encoding:
+            source = self._intake.sources.get(name)
+            if source is None or source.encoded_bodies == "refused" or not can_inflate(encoding):
+                return self._refuse(name, replies.ENCODING_UNSUPPORTED, "compressed body")
+        return _Head(host, encoding)
 
-    async def _read_body(self, name: str, receive: Receive) -> bytes | HttpResponse | None:
+    async def _read_body(self, name: str, holder: str, receive: Receive) -> bytes | HttpResponse | None:
         """Give the body, or the refusal, or None when the sender hung up.
 
         What is kept never exceeds the limits by more than one chunk. The bytes of a body that is
-        given back stay counted in ``_held_bytes``; the caller takes them off.
+        given back stay counted as held; the caller takes them off.
         """
-        limits = self._limits
+        limits, admission = self._limits, self._admission
         # One growing buffer: a list of one-byte chunks would take forty times the body's size.
         buffer = bytearray()
         size = 0
@@ -295,11 +435,13 @@ class Receiver:
                     return None
                 chunk = message.get("body", b"")
                 size += len(chunk)
-                self._held_bytes += len(chunk)
+                is_within = admission.hold(holder, len(chunk))
                 if size > limits.body_bytes_max:
-                    return _refuse(name, _BODY_TOO_LARGE, f"more than {limits.body_bytes_max} bytes")
-                if self._held_bytes > limits.held_bytes_max:
-                    return _refuse(name, _BUSY, f"{self._held_bytes} bytes of bodies at once")
+                    return self._refuse(
+                        name, replies.BODY_TOO_LARGE, f"more than {limits.body_bytes_max} bytes"
+                    )
+                if not is_within:
+                    return self._refuse(name, replies.BUSY, f"{admission.bytes} bytes of bodies at once")
                 if message.get("more_body", False):
                     buffer += chunk
                     continue
@@ -308,11 +450,49 @@ class Receiver:
         except asyncio.CancelledError:
             if not self._cutoff.cut_off(task):
                 raise
-            return _refuse(name, _BODY_TOO_SLOW, f"incomplete after {limits.body_seconds_max} s")
+            return self._refuse(name, replies.BODY_TOO_SLOW, f"incomplete after {limits.body_seconds_max} s")
         finally:
             self._cutoff.end(task)
             if not complete:
-                self._held_bytes -= size
+                admission.release(holder, size)
+
+    def _request(self, scope: Scope, head: _Head, body: bytes, now_ms: int) -> WatchedRequest:
+        raw_path: bytes | None = scope.get("raw_path")
+        path = raw_path.decode("latin-1") if raw_path else quote(scope["path"])
+        query = scope.get("query_string", b"").decode("latin-1")
+        return WatchedRequest(
+            method=scope["method"],
+            path=path,
+            query=query,
+            headers=tuple(scope["headers"]),
+            body=body,
+            received_at_ms=now_ms,
+            url=url_of(scope, path, query, head.host, self._proxies),
+        )
+
+    def _inflated(
+        self, source: Source, request: WatchedRequest, encoding: str, *, is_copy: bool = False
+    ) -> WatchedRequest | HttpResponse:
+        """Give a request with its body decoded, or the refusal.
+
+        Args:
+            source: whose.
+            request: as it came.
+            encoding: of its body.
+            is_copy: the request as it came is the one that is kept.
+        """
+        try:
+            body = inflated(encoding, request.body, self._limits.body_bytes_max)
+        except BodyTooLarge as error:
+            return self._refuse(source.name, replies.BODY_TOO_LARGE, error.what)
+        except BodyMalformed as error:
+            response = replies.refused_reply(source, "malformed", replies.BODY_MALFORMED)
+            return self._refuse(source.name, response, error.what)
+        headers = request.headers
+        if not is_copy:
+            # The body is no longer encoded, and whoever reads it again must not think so.
+            headers = tuple(pair for pair in headers if pair[0] != b"content-encoding")
+        return msgspec.structs.replace(request, body=body, headers=headers)
 
     # --- life of the server -----------------------------------------------------------------------
 
@@ -347,31 +527,10 @@ def _path_below_mount(scope: Scope) -> str:
     return path
 
 
-def _request(scope: Scope, body: bytes, now_ms: int) -> HttpRequest:
-    raw_path: bytes | None = scope.get("raw_path")
-    return HttpRequest(
-        method=scope["method"],
-        path=raw_path.decode("latin-1") if raw_path else quote(scope["path"]),
-        query=scope.get("query_string", b"").decode("latin-1"),
-        headers=tuple(scope["headers"]),
-        body=body,
-        received_at_ms=now_ms,
-    )
-
-
-def _method_not_allowed(allow: str) -> HttpResponse:
-    return problem(405, "method_not_allowed", "The method is not allowed", f"Use {allow}.", {"Allow": allow})
-
-
-def _refuse(source: str, response: HttpResponse, check: str) -> HttpResponse:
-    # ascii() quotes and escapes: a stranger chooses the source's name, and must not write log lines.
-    log.warning(
-        "delivery refused: source=%s status=%d check=%s",
-        ascii(source[:_LOGGED_CHARS_MAX]),
-        response.status,
-        ascii(check[:_LOGGED_CHARS_MAX]),
-    )
-    return response
+def _place_of(error: Exception) -> str:
+    """Give an unexpected exception's type and place; its text may hold payload."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} in {frames[-1].filename}, line {frames[-1].lineno}"
 
 
 def _log_fault(source: str, error: Exception) -> None:

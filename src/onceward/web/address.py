@@ -1,0 +1,104 @@
+"""The address that a sender called, which some of them sign: scheme, host, path and query.
+
+What stands before the receiver may have changed scheme and host. Its headers about that are believed
+only if it is one of the proxies that the setting ``trusted_proxies`` names; anybody can send them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, MutableMapping
+from typing import Any, TypeAlias
+
+from onceward.core.errors import ConfigError
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_HOST_BYTES_MAX = 255
+
+
+class Proxies:
+    """Which peers' ``X-Forwarded-Proto`` and ``X-Forwarded-Host`` are believed.
+
+    Args:
+        named: addresses and networks, with commas or spaces between; ``*`` for every peer.
+
+    Raises:
+        ConfigError: one of them is no address.
+    """
+
+    def __init__(self, named: str | None = None) -> None:
+        words = (named or "").replace(",", " ").split()
+        self._all = "*" in words
+        self._networks = tuple(_network(word) for word in words if word != "*")
+        self._known: dict[str, bool] = {}
+
+    def __bool__(self) -> bool:
+        """Say whether there are any."""
+        return self._all or bool(self._networks)
+
+    def trusts(self, peer: str) -> bool:
+        """Say whether *peer*, an address, is one of them; a socket that is a file has none and is not."""
+        if self._all:
+            return True
+        found = self._known.get(peer)
+        if found is None:
+            if len(self._known) > 1_000:
+                self._known.clear()
+            found = self._known[peer] = self._is_in(peer)
+        return found
+
+    def _is_in(self, peer: str) -> bool:
+        try:
+            address = ipaddress.ip_address(peer.partition("%")[0])
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._networks)
+
+
+def _network(word: str) -> Network:
+    try:
+        return ipaddress.ip_network(word, strict=False)
+    except ValueError as error:
+        raise ConfigError(
+            f"trusted_proxies names {word!r}, which is no address or network.",
+            means="It is not clear whose X-Forwarded headers are to be believed.",
+            todo='Write addresses as in "10.0.0.0/8 192.0.2.7", or "*".',
+        ) from error
+
+
+def url_of(
+    scope: MutableMapping[str, Any], path: str, query: str, host: bytes | None, proxies: Proxies
+) -> str:
+    """Give the address that the sender called; empty where no host is known.
+
+    Args:
+        scope: the ASGI scope.
+        path: as the sender wrote it.
+        query: likewise.
+        host: the ``Host`` header.
+        proxies: whose word is believed.
+    """
+    scheme = scope.get("scheme", "http")
+    if proxies and proxies.trusts((scope.get("client") or ("",))[0]):
+        headers = scope["headers"]
+        # The last word is that of the proxy we know; what stands before it the sender may have sent.
+        scheme = _last(headers, b"x-forwarded-proto") or scheme
+        forwarded = _last(headers, b"x-forwarded-host")
+        host = forwarded.encode("latin-1") if forwarded else host
+    if host is None:
+        server = scope.get("server")
+        if not server:
+            return ""
+        name = f"[{server[0]}]" if ":" in server[0] else server[0]
+        host = (f"{name}:{server[1]}" if server[1] is not None else name).encode("latin-1", "replace")
+    if not host or len(host) > _HOST_BYTES_MAX:
+        return ""
+    address = f"{scheme}://{host.decode('latin-1')}{path}"
+    return f"{address}?{query}" if query else address
+
+
+def _last(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str:
+    values = [value for found, value in headers if found == name]
+    return values[-1].decode("latin-1").rpartition(",")[2].strip() if values else ""

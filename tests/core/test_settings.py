@@ -48,6 +48,7 @@ def test_without_arguments_and_environment_the_defaults_hold() -> None:
         pooler=None,
         host="127.0.0.1",
         port=8000,
+        trusted_proxies=None,
         log_level="info",
     )
 
@@ -104,6 +105,7 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
         "ONCEWARD_POOLER": "off",
         "ONCEWARD_HOST": "0.0.0.0",
         "ONCEWARD_PORT": "0",
+        "ONCEWARD_TRUSTED_PROXIES": "10.0.0.0/8",
         "ONCEWARD_LOG_LEVEL": "DEBUG",
         "PATH": "/usr/bin",
     }
@@ -112,7 +114,8 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
     settings = resolve(SETTINGS, {}, environ)
 
     assert settings == Settings(
-        "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, "0.0.0.0", 0, "debug"
+        "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, "0.0.0.0", 0, "10.0.0.0/8",
+        "debug"
     )  # fmt: skip
 
 

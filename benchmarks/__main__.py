@@ -69,7 +69,10 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
     peer = _peer(work, asked)
     with open_databases(asked.store, url) as databases:
         ours = Side("ours", asked.n or work.runs)
-        return {"store": asked.store, **compare(work, databases, ours, peer, asked.rounds, _tell)}
+        found = compare(work, databases, ours, peer, asked.rounds, _tell)
+    # What has no peer stands for itself.
+    own = {} if work.peers else {name: found["ours"][name] for name in work.shown}
+    return {"store": asked.store, **own, **found}
 
 
 def _peer(work: Work, asked: argparse.Namespace) -> Side | None:
@@ -77,7 +80,8 @@ def _peer(work: Work, asked: argparse.Namespace) -> Side | None:
         return None
     if asked.peer not in work.peers:
         raise OncewardError(
-            f"{work.name} is not measured beside {asked.peer}.", todo=f"It can be: {', '.join(work.peers)}."
+            f"{work.name} is not measured beside {asked.peer}.",
+            todo=f"It can be: {', '.join(work.peers) or 'none'}.",
         )
     if asked.peer == "prototype":
         return Side("prototype", asked.peer_n or asked.n or work.runs)

@@ -9,6 +9,7 @@ these: it proves only the body that lies beside it.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterable
 
@@ -85,29 +86,32 @@ def kept(
         secrets: the source's, none of which may be stored.
         redelivery_of: see `KeptRequest`.
     """
-    names = GENERAL_HEADERS
-    if isinstance(request, WatchedRequest):
-        names = names.union(name for name in request.asked if not _LIKE_A_TOKEN.search(name))
-    starts: tuple[bytes, ...] = ()
-    for name in declared:
-        raw = name.encode("latin-1")
-        if raw.endswith(b"*"):
-            starts += (raw[:-1],)
-        else:
-            names = names.union((raw,))
+    asked = frozenset(request.asked) if isinstance(request, WatchedRequest) else frozenset()
+    names, starts = _allowed(asked, tuple(declared))
     headers = [
-        (name.decode("latin-1"), value.decode("latin-1"))
+        (name, value)
         for name, value in request.headers
-        if (name in names or (starts and name.startswith(starts)))
-        and name not in _NEVER
-        and not _holds(value, secrets)
+        if name in names or (starts and name.startswith(starts) and name not in _NEVER)
     ]
-    query = "" if _holds(request.query.encode("latin-1", "replace"), secrets) else request.query
-    origin = ""
-    if request.url:
-        scheme, _, rest = request.url.partition("://")
-        origin = f"{scheme}://{rest.partition('/')[0]}"
-    return _encode(KeptRequest(request.method, request.path, query, origin, headers, redelivery_of)).decode()
+    query = request.query
+    # One look for all of them: hardly any request holds a secret.
+    if _holds(b"\n".join([value for _, value in headers]) + query.encode("latin-1", "replace"), secrets):
+        headers = [(name, value) for name, value in headers if not _holds(value, secrets)]
+        query = "" if _holds(query.encode("latin-1", "replace"), secrets) else query
+    scheme, _, rest = request.url.partition("://")
+    origin = f"{scheme}://{rest.partition('/')[0]}" if rest else ""
+    texts = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
+    return _encode(KeptRequest(request.method, request.path, query, origin, texts, redelivery_of)).decode()
+
+
+@functools.lru_cache(maxsize=256)
+def _allowed(
+    asked: frozenset[bytes], declared: tuple[str, ...]
+) -> tuple[frozenset[bytes], tuple[bytes, ...]]:
+    """Give the names of headers that are kept, and beginnings of names."""
+    raw = [name.encode("latin-1") for name in declared]
+    names = {name for name in asked if not _LIKE_A_TOKEN.search(name)}.union(raw, GENERAL_HEADERS)
+    return frozenset(names - _NEVER), tuple(name[:-1] for name in raw if name.endswith(b"*"))
 
 
 def request_of(text: str, body: bytes, received_at_ms: int) -> HttpRequest:

@@ -30,7 +30,8 @@ class FunctionFacts:
     key_place: KeyPlace | None
 
 
-_facts: weakref.WeakKeyDictionary[Any, FunctionFacts] = weakref.WeakKeyDictionary()
+_facts: weakref.WeakKeyDictionary[Any, tuple[Any, FunctionFacts]] = weakref.WeakKeyDictionary()
+# By function, or by code with the annotations that it had.
 
 
 def facts_of(function: Callable[..., Any]) -> FunctionFacts:
@@ -39,28 +40,35 @@ def facts_of(function: Callable[..., Any]) -> FunctionFacts:
     Raises:
         ConfigError: its return annotation cannot be stored.
     """
-    anchor = _anchor(function)
+    anchor, annotations = _anchor(function)
     try:
-        return _facts[anchor]
+        known, found = _facts[anchor]
+        if known == annotations:
+            return found
     except (KeyError, TypeError):
-        found = _look(function)
+        pass
+    found = _look(function)
     with contextlib.suppress(TypeError):  # a callable that cannot be referred to weakly
-        _facts[anchor] = found
+        _facts[anchor] = annotations, found
     return found
 
 
-def _anchor(function: Any) -> Any:
-    """Give what the facts are remembered by.
+def _anchor(function: Any) -> tuple[Any, Any]:
+    """Give what the facts are remembered by, and the annotations with which they hold.
 
-    A bound method is a new object at each access, and a lambda at each run of the code around
-    it; the function of the one and the code of the other stay.
+    A bound method is a new object at each access, and a function inside another at each run of the
+    code around it; the function of the one and the code of the other stay. What a function inside
+    another is annotated with may differ from run to run.
     """
     anchor = getattr(function, "__func__", function)
-    if type(anchor) is FunctionType:
-        says_nothing = not anchor.__annotations__ and anchor.__defaults__ is None
-        if says_nothing and anchor.__kwdefaults__ is None and not anchor.__dict__:
-            return anchor.__code__
-    return anchor
+    if (
+        type(anchor) is FunctionType
+        and anchor.__defaults__ is None
+        and anchor.__kwdefaults__ is None
+        and not anchor.__dict__
+    ):
+        return anchor.__code__, anchor.__annotations__
+    return anchor, None
 
 
 def _look(function: Callable[..., Any]) -> FunctionFacts:

@@ -44,8 +44,10 @@ class AppIntake:
         self, source: str, request: HttpRequest, incoming: Sequence[Incoming], verified: Verified
     ) -> arrival.Accepted:
         """Store the events with their runs and this delivery; return when all are durable."""
-        self._check_open()
-        accepted = await self._app.arrivals.accept(source, request, incoming, verified)
+        try:
+            accepted = await self._app.arrivals.accept(source, request, incoming, verified)
+        except errors.ConfigError as error:
+            raise _not_open() from error
         if failpoints.is_armed():
             failpoints.hit("accept.before_reply")
         return accepted
@@ -54,8 +56,10 @@ class AppIntake:
         self, source: str, request: HttpRequest, verified: Verified, error: str, told_by: Sequence[str]
     ) -> None:
         """Keep a delivery that its source could not read; return when it is durable."""
-        self._check_open()
-        await self._app.arrivals.keep_unparsed(source, request, verified, error, told_by)
+        try:
+            await self._app.arrivals.keep_unparsed(source, request, verified, error, told_by)
+        except errors.ConfigError as closed:
+            raise _not_open() from closed
 
     def refused(self, source: str, status: int, check: str, **more: Any) -> None:
         """Count a delivery that was refused."""
@@ -65,11 +69,9 @@ class AppIntake:
             return  # no app, nothing to count for
         self._app.refused.note(source, status, check, now, **more)
 
-    def _check_open(self) -> None:
-        try:
-            _ = self._app.worker
-        except errors.ConfigError as error:
-            raise errors.StoreUnavailable("The app is not open yet.", todo="Send it again later.") from error
+
+def _not_open() -> errors.StoreUnavailable:
+    return errors.StoreUnavailable("The app is not open.", todo="Send it again later.")
 
 
 def receiver_for(app: App) -> Receiver:

@@ -134,6 +134,8 @@ class App(Registry, Receiving):
             await asyncio.to_thread(store.close)
             raise
         self._pid = os.getpid()
+        if self._receiver is not None:
+            self._receiver.resume()
 
     @property
     def is_open(self) -> bool:

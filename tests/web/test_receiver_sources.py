@@ -37,7 +37,7 @@ class Talkative(Source):
         for name, habit in habits.items():
             setattr(self, name, habit)
         self.seen: list[tuple[str, bytes, str]] = []
-        self.replies: dict[Outcome, HttpResponse] = {}
+        self.replies: dict[str, HttpResponse] = {}
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
         self.seen.append(("verify", request.body, request.url))
@@ -192,7 +192,7 @@ OWN = {
 def talk(replies: Mapping[str, HttpResponse]) -> dict[str, Answer]:
     """Give the reply to one delivery of each outcome."""
     source = Talkative()
-    source.replies = dict(replies)  # type: ignore[arg-type]
+    source.replies = dict(replies)
     intake = FakeIntake()
     found = {name: ask(source, b"x", intake=intake)[0] for name in ("accepted", "duplicate")}
     found["refused"], _ = ask(source, b"x", {}, intake=intake)
@@ -388,7 +388,7 @@ def test_what_cannot_be_decoded_within_the_limit_is_refused(
     )
 
     assert answer.status == status
-    assert intake.requests == intake.unparsed == []
+    assert (intake.requests, intake.unparsed) == ([], [])
 
 
 def test_a_body_that_inflates_to_exactly_the_limit_is_accepted() -> None:

@@ -34,6 +34,7 @@ over the variable."""
 COMMANDS = {
     "demo": "onceward.cli.demo.command",
     "migrate": "onceward.cli.migrate",
+    "redeliver": "onceward.cli.redeliver",
     "send": "onceward.cli.send",
     "serve": "onceward.cli.serve",
     "sources": "onceward.cli.sources",

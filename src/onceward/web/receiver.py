@@ -178,6 +178,10 @@ class Receiver:
         """Refuse new deliveries with 503 from now on; those under way are still answered."""
         self._is_draining = True
 
+    def resume(self) -> None:
+        """Take deliveries again: the app behind it was opened once more."""
+        self._is_draining = False
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection scope."""
         kind = scope["type"]
@@ -241,7 +245,7 @@ class Receiver:
         try:
             if source.handshake_phase == "verified":
                 await self._call(source, source.verify, request, now_ms)
-            answer = await self._call(source, source.handshake, request, now_ms)
+            answer: HttpResponse | None = await self._call(source, source.handshake, request, now_ms)
         except SignatureInvalid as error:
             return self._not_genuine(source, error, request)
         except TooSlow as error:
@@ -295,7 +299,7 @@ class Receiver:
 
         try:
             if source.handshake_phase == "unverified":
-                answer = await self._call(source, source.handshake, request, now_ms)
+                answer: HttpResponse | None = await self._call(source, source.handshake, request, now_ms)
                 if answer is not None:
                     return answer
             verified = await self._call(source, source.verify, signed, now_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import msgspec
 
@@ -367,7 +368,7 @@ def deliveries_beyond_the_limit_are_counted(stores: StoreFactory) -> None:
 def the_same_body_under_another_id_is_found(stores: StoreFactory) -> None:
     """Only among events of the source whose ids are not signed."""
     process = Process(stores)
-    loose = {"content_hash": "same", "id_is_signed": False}
+    loose: dict[str, Any] = {"content_hash": "same", "id_is_signed": False}
     facts = [
         event("evt_1", at=START, **loose),
         event("evt_2", at=START + 1, **loose),

@@ -1,0 +1,191 @@
+"""``onceward redeliver``: have a stored delivery read again, here or by another receiver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from onceward.cli.options import setting_options
+
+if TYPE_CHECKING:
+    from onceward.app import App
+    from onceward.core.messages import HttpRequest
+
+SECONDS_MAX = 30.0
+PAGE = 1_000
+
+
+@click.command("redeliver", short_help="Have a stored delivery read again.")
+@click.argument("target", metavar="MODULE:APP")
+@click.argument("wanted", metavar="[DELIVERY|EVENT]...", nargs=-1)
+@click.option("--unparsed", is_flag=True, help="All deliveries that could not be read, oldest first.")
+@click.option("--to", "url", metavar="URL", help="Send the request to this address; store nothing here.")
+@setting_options("store", "namespace", "log_level")
+def command(
+    target: str, wanted: tuple[str, ...], unparsed: bool, url: str | None, **settings: str | None
+) -> None:
+    """Have stored deliveries read again by their source, as they came.
+
+    DELIVERY is an id such as del_06…; EVENT is SOURCE/ID and means its first delivery. Events that
+    are stored already stay; their runs are shown. A delivery that could not be read becomes its
+    events once the source is corrected.
+
+    With --to the request is sent to another receiver: the same body and headers, signed anew by the
+    source where it can, so that its time is not too old.
+    """
+    import asyncio
+
+    from onceward.cli.starting import prepared
+
+    if bool(wanted) == unparsed:
+        raise click.UsageError("Name deliveries or events, or say --unparsed.")
+    app = prepared(target, settings)
+    if not asyncio.run(_redeliver(app, wanted, url)):
+        raise click.exceptions.Exit(1)
+
+
+async def _redeliver(app: App, wanted: tuple[str, ...], url: str | None) -> bool:
+    """Do all of them; say whether all went well."""
+    from onceward.cli.plain import plain
+    from onceward.core.errors import BodyMalformed, NotFound
+
+    await app.open(runs=False)
+    try:
+        delivery_ids = [await _delivery_of(app, one) for one in wanted] if wanted else await _unparsed(app)
+        is_well = True
+        for delivery_id in delivery_ids:
+            try:
+                told = await (_read_again(app, delivery_id) if url is None else _sent(app, delivery_id, url))
+            except (BodyMalformed, NotFound) as error:
+                told, is_well = str(error), False
+            is_well = is_well and not told.startswith("refused")
+            click.echo(plain(f"{delivery_id} {told}"))
+        if not delivery_ids:
+            click.echo("There is none.")
+        return is_well
+    finally:
+        await app.close()
+
+
+async def _delivery_of(app: App, wanted: str) -> str:
+    """Give the id of a delivery, or of the first one of an event.
+
+    Raises:
+        NotFound: there is no such event, or it came with no delivery.
+    """
+    from onceward.core.errors import NotFound
+
+    source, slash, event_id = wanted.partition("/")
+    if not slash:
+        return wanted
+    event = await app.event(source, event_id)
+    if not event.deliveries:
+        raise NotFound(
+            f"The event {event_id!r} of source {source!r} came with no delivery.",
+            means="It was emitted or started here; there is no request to read again.",
+            todo="Replay its run instead.",
+        )
+    return event.deliveries[0].delivery_id
+
+
+async def _unparsed(app: App) -> list[str]:
+    found: list[str] = []
+    while True:
+        before = found[-1] if found else None
+        rows = await app.deliveries(state="unparsed", before=before, limit=PAGE)
+        found += [row.delivery_id for row in rows]
+        if len(rows) < PAGE:
+            return found[::-1]
+
+
+async def _read_again(app: App, delivery_id: str) -> str:
+    accepted = await app.redeliver(delivery_id)
+    events = [
+        f"{event.event_id} {'duplicate' if event.duplicate else 'accepted'} {' '.join(event.run_ids)}".rstrip()
+        for event in accepted.events
+    ]
+    return "; ".join(events) or "no events"
+
+
+# --- to another receiver ----------------------------------------------------------------------------
+
+
+async def _sent(app: App, delivery_id: str, url: str) -> str:
+    import asyncio
+
+    request = await _signed_anew(app, delivery_id, url)
+    status, text = await asyncio.to_thread(_post, url, request)
+    said = "accepted" if 200 <= status < 300 else "refused"
+    return f"{said} {status} {text}".rstrip()
+
+
+async def _signed_anew(app: App, delivery_id: str, url: str) -> HttpRequest:
+    """Give a stored request as the provider would send it now; as it came where we cannot sign it."""
+    import msgspec
+
+    from onceward.core.errors import ConfigError, NotFound
+    from onceward.core.model import DeliveryRow
+
+    row, request = await app.arrivals.request(delivery_id)
+    event_id = event_type = ""
+    if isinstance(row, DeliveryRow):
+        event_id = row.event_id
+        try:
+            event_type = (await app.event(row.source, row.event_id)).type
+        except NotFound:
+            event_type = ""
+    try:
+        signed = app.arrivals.source(row.source).signed_request(
+            request.body, app.worker.now_ms(), event_id=event_id, event_type=event_type, url=url
+        )
+    except ConfigError:
+        return request
+    # The body is what came, and so is its type, whatever the source would send today.
+    fresh = {name: value for name, value in signed.headers if value and name != b"content-type"}
+    headers = tuple((name, value) for name, value in request.headers if name not in fresh)
+    return msgspec.structs.replace(signed, headers=(*headers, *fresh.items()))
+
+
+def _post(url: str, request: HttpRequest) -> tuple[int, str]:
+    """Send a request; give the status and what was said.
+
+    Raises:
+        OncewardError: there was no reply.
+    """
+    import http.client
+    from urllib.parse import urlsplit
+
+    from onceward.core.errors import ConfigError, OncewardError
+
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+        is_address = parts.scheme in ("http", "https") and bool(host)
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise ConfigError(
+            f"Nothing can be sent to {url!r}.",
+            means="It is no http or https address.",
+            todo="Write the receiver's, e.g. http://127.0.0.1:8000/hooks/stripe.",
+        )
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(host or "", port, timeout=SECONDS_MAX)
+    try:
+        address = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.putrequest(request.method, address, skip_accept_encoding=True)
+        for name, value in request.headers:
+            connection.putheader(name.decode("latin-1"), value)
+        connection.putheader("content-length", str(len(request.body)))
+        connection.endheaders(request.body)
+        reply = connection.getresponse()
+        return reply.status, reply.read(2_000).decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException) as error:
+        raise OncewardError(
+            f"There is no reply from {url}: {error or type(error).__name__}.",
+            means="Whether the delivery arrived is not known.",
+            todo="Look whether a receiver listens there.",
+        ) from error
+    finally:
+        connection.close()

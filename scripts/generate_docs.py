@@ -51,7 +51,16 @@ API: tuple[Part, ...] = (
     Part(
         "Rows",
         "onceward.core.model",
-        ("RunRow", "StepRow", "StepKey", "AttemptRow", "EventRow", "DeliveryRow", "ProcessRow"),
+        (
+            "RunRow",
+            "StepRow",
+            "StepKey",
+            "AttemptRow",
+            "EventRow",
+            "DeliveryRow",
+            "UnparsedRow",
+            "ProcessRow",
+        ),
         "What the store keeps, as lists and handles give it. Times are Unix milliseconds.",
     ),
     Part(
@@ -92,6 +101,8 @@ API: tuple[Part, ...] = (
         "Beside `Source`; see [receive events](../receiving.md#a-sender-that-is-not-listed).",
     ),
     Part("What a source gives", "onceward.core.arrival", ("Verified", "Incoming")),
+    Part("What a delivery became", "onceward.core.arrival", ("Accepted", "AcceptedEvent")),
+    Part("What was refused", "onceward.refusals", ("Refusal", "RefusalSample")),
     Part("Reading a body", "onceward.sources.base", ("parse_json", "parse_object", "identifier")),
     Part(
         "Checking a signature",

@@ -1,0 +1,79 @@
+"""Every built-in source through the receiver and the store: taken, kept, verified and read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onceward import App
+from onceward.core.errors import SignatureInvalid
+from tests.engine.running import make_app, run_app
+from tests.sources.known import examples
+from tests.sources.test_examples import KINDS, UNSIGNED, source_of
+
+SECRET = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+async def deliver(app: App, kind: str, event_type: str) -> tuple[int, bytes]:
+    """Send an example body as the sender would, and give the status and the body's bytes."""
+    source = app.sources[kind]
+    body, more = examples(kind)[event_type]
+    url = f"https://hooks.example.com/hooks/{kind}?b=1"
+    request = source.signed_request(
+        body,
+        app.worker.now_ms(),
+        event_id=f"ev-{event_type.replace('.', '-')}",
+        event_type=event_type,
+        url=url,
+    )
+    added = [(name.lower().encode(), value.encode()) for name, value in more.items()]
+    scope = {
+        "type": "http",
+        "method": request.method,
+        "path": f"/hooks/{kind}",
+        "query_string": request.query.encode(),
+        "headers": [(b"host", b"hooks.example.com"), *request.headers, *added],
+        "scheme": "https",
+    }
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": request.body}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app.asgi()(scope, receive, send)
+    return int(sent[0]["status"]), request.body
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_kept_of_an_example_is_enough_to_verify_and_read_it_again(kind: str) -> None:
+    app = make_app("sqlite:///:memory:")
+    app.source(source_of(kind))
+
+    async def scenario() -> None:
+        for event_type in examples(kind):
+            known = {delivery.delivery_id for delivery in await app.deliveries(limit=1000)}
+            status, body = await deliver(app, kind, event_type)
+            assert 200 <= status < 300
+            parts = [one for one in await app.deliveries(limit=1000) if one.delivery_id not in known]
+            (delivery_id,) = {part.delivery_id for part in parts}
+
+            assert (await app.request(delivery_id)).body == body
+            again = await app.redeliver(delivery_id)
+            assert all(event.duplicate for event in again.events)
+            assert [event.event_id for event in again.events] == [part.event_id for part in parts]  # type: ignore[union-attr]
+            if kind in UNSIGNED:
+                # What proves the sender is a token, and tokens are not stored.
+                with pytest.raises(SignatureInvalid):
+                    await app.verify_again(delivery_id)
+            else:
+                assert (await app.verify_again(delivery_id)).secret_index == 0
+        assert await app.deliveries(state="unparsed") == []
+        assert await app.refusals() == []
+        dumped = app.worker.store.dump("event", "delivery")
+        assert SECRET not in repr(dumped)
+
+    run_app(app, scenario)

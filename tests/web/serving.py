@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import uvicorn
 
-from onceward.web.receiver import Limits, Receiver
+from onceward.web.port import Limits
+from onceward.web.receiver import Receiver
 from tests.web.fake_intake import FakeIntake
 
 DEADLINE_SECONDS = 20.0

@@ -11,7 +11,8 @@ import pytest
 import uvicorn
 
 from onceward.core.errors import ConfigError
-from onceward.web.receiver import Limits, Receiver, Scope
+from onceward.web.port import Limits, Scope
+from onceward.web.receiver import Receiver
 from tests.web.fake_intake import NOW_MS, FakeIntake
 
 BODY = b'{"id": "evt_1", "type": "invoice.paid"}'

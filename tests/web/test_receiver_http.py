@@ -15,7 +15,7 @@ import pytest
 from onceward import App
 from onceward.core.errors import StoreUnavailable
 from onceward.sources import GitHub, Stripe
-from onceward.web.receiver import Limits
+from onceward.web.port import Limits
 from tests.pages import call
 from tests.web.fake_intake import CUSTOM_SECRET, NOW_MS, STRIPE_SECRET
 from tests.web.serving import DEADLINE_SECONDS, Reply, Served, read_reply, serving

@@ -19,7 +19,8 @@ from onceward.sources import Source
 from onceward.sources.signing import hex_hmac, matching_secret, sole_header
 from onceward.web.address import Proxies
 from onceward.web.admission import Admission
-from onceward.web.receiver import Limits, Receiver
+from onceward.web.port import Limits
+from onceward.web.receiver import Receiver
 from tests.web.fake_intake import FakeIntake
 
 SECRET = "a secret of this module"

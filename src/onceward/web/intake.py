@@ -10,7 +10,8 @@ from onceward.core.arrival import Incoming, Verified
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import Source
 from onceward.web.address import Proxies
-from onceward.web.receiver import Limits, Receiver
+from onceward.web.port import Limits
+from onceward.web.receiver import Receiver
 
 if TYPE_CHECKING:
     from onceward.app import App

@@ -13,23 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from onceward.core.arrival import Accepted, Incoming, Verified, fault_of
+from onceward.core.arrival import Accepted, fault_of
 from onceward.core.errors import (
     BodyMalformed,
     BodyTooLarge,
-    ConfigError,
     NotStorable,
     OncewardError,
     SignatureInvalid,
-    StoreError,
     StoreUnavailable,
 )
 from onceward.core.inflate import can_inflate, inflated
@@ -41,100 +37,13 @@ from onceward.web.address import Proxies, url_of
 from onceward.web.admission import Admission
 from onceward.web.aside import Aside, TooSlow
 from onceward.web.cutoff import Cutoff
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-Hook: TypeAlias = Callable[[], Awaitable[None]]
+from onceward.web.faults import LOGGED_CHARS_MAX, log_fault, place_of
+from onceward.web.port import Hook, Intake, Limits, Receive, Scope, Send
 
 HOOKS = "/hooks/"
 HEALTH = "/healthz"
-_LOGGED_CHARS_MAX = 200
 
 log = logging.getLogger("onceward.receiver")
-
-
-class Intake(Protocol):
-    """What the receiver needs from the engine behind it."""
-
-    @property
-    def sources(self) -> Mapping[str, Source]:
-        """The app's sources by name."""
-        ...
-
-    async def accept(
-        self, source: str, request: HttpRequest, incoming: Sequence[Incoming], verified: Verified
-    ) -> Accepted:
-        """Store a delivery with its events and their runs, and return once all of it is durable.
-
-        Called with an empty list as well, when a delivery held no event.
-
-        Raises:
-            StoreUnavailable: nothing is known to be stored; the sender is asked to try again.
-            NotStorable: a payload can never be stored as the source gave it.
-        """
-        ...
-
-    async def keep_unparsed(
-        self, source: str, request: HttpRequest, verified: Verified, error: str, told_by: Sequence[str]
-    ) -> None:
-        """Keep a genuine delivery that its source failed to read, and return once it is durable.
-
-        Args:
-            source: the source's name.
-            request: as it was verified.
-            verified: what the source made of the signature.
-            error: why, without what the delivery holds.
-            told_by: headers that ``normalize`` looked at.
-
-        Raises:
-            StoreUnavailable: nothing is known to be stored.
-        """
-        ...
-
-    def refused(self, source: str, status: int, check: str, **more: Any) -> None:
-        """Count a refused delivery; *more* as of `onceward.refusals.Refusals.note`."""
-        ...
-
-    async def healthy(self) -> bool:
-        """Say whether deliveries can be accepted at present."""
-        ...
-
-    def now_ms(self) -> int:
-        """Give the time, Unix milliseconds."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Bounds on what strangers can make the receiver hold and wait for.
-
-    Attributes:
-        body_bytes_max: the largest body, sent or inflated; 413 beyond it. GitHub sends up to 25 MB,
-            most others stay below 1 MB.
-        body_seconds_max: the longest time from the head of a request to the end of its body; 408.
-        header_count_max: the most header lines; 431.
-        header_bytes_max: the most bytes in all names and values together; 431.
-        held_bytes_max: the most bytes of bodies that are being read or accepted at once; 503.
-        deliveries_max: the most deliveries that are being verified and stored at once; 503.
-        verify_seconds_max: the longest time a source that waits for the network may take; 503.
-        health_seconds_max: the longest time to wait for the engine's word on its health.
-    """
-
-    body_bytes_max: int = 5 * 1024 * 1024
-    body_seconds_max: float = 30.0
-    header_count_max: int = 128
-    header_bytes_max: int = 32 * 1024
-    held_bytes_max: int = 256 * 1024 * 1024
-    deliveries_max: int = 4096
-    verify_seconds_max: float = 10.0
-    health_seconds_max: float = 5.0
-
-    @classmethod
-    def of(cls, body_bytes_max: int) -> Self:
-        """Give the limits for bodies of that size: several of them are held at once."""
-        return cls(body_bytes_max=body_bytes_max, held_bytes_max=max(cls.held_bytes_max, 4 * body_bytes_max))
 
 
 class _Head(NamedTuple):
@@ -208,7 +117,7 @@ class Receiver:
                     return await self._deliver(name, scope, receive)
                 return await self._answer(name, scope)
             except Exception as error:  # noqa: BLE001 (the last line of defence: a fault is a 500, and logged)
-                _log_fault(name, error)
+                log_fault(name, error)
                 return replies.FAILED
         if path == HEALTH:
             if method in ("GET", "HEAD"):
@@ -251,7 +160,7 @@ class Receiver:
         except TooSlow as error:
             return self._refuse_busy(source, replies.BUSY, str(error))
         except Exception as error:  # noqa: BLE001 (a source's own bug proves nothing)
-            _log_fault(name, error)
+            log_fault(name, error)
             return self._refuse(name, replies.SIGNATURE_INVALID, "the source's handshake failed")
         return allowed if answer is None else answer
 
@@ -308,7 +217,7 @@ class Receiver:
         except TooSlow as error:
             return self._refuse_busy(source, replies.BUSY, str(error))
         except Exception as error:  # noqa: BLE001 (a source's own bug must never let a delivery in)
-            _log_fault(name, error)
+            log_fault(name, error)
             return self._not_genuine(source, SignatureInvalid("the source's verify failed"), None)
 
         if head.encoding and source.encoded_bodies == "as-sent":
@@ -334,8 +243,8 @@ class Receiver:
                 return self._refuse(name, response, error.what, body_bytes=len(body))
             reason = error.what
         except Exception as error:  # noqa: BLE001 (a source's own bug must not lose a genuine delivery)
-            _log_fault(name, error)
-            reason = _place_of(error)
+            log_fault(name, error)
+            reason = place_of(error)
         else:
             fault = fault_of(incoming)
             if fault is None:
@@ -373,9 +282,9 @@ class Receiver:
         # ascii() quotes and escapes: a stranger chooses the source's name, and must not write log lines.
         log.warning(
             "delivery refused: source=%s status=%d check=%s",
-            ascii(name[:_LOGGED_CHARS_MAX]),
+            ascii(name[:LOGGED_CHARS_MAX]),
             response.status,
-            ascii(check[:_LOGGED_CHARS_MAX]),
+            ascii(check[:LOGGED_CHARS_MAX]),
         )
         self._intake.refused(name, response.status, check, **more)
         return response
@@ -529,30 +438,6 @@ def _path_below_mount(scope: Scope) -> str:
     if root and path.startswith(root) and path[len(root) : len(root) + 1] == "/":
         return path[len(root) :]
     return path
-
-
-def _place_of(error: Exception) -> str:
-    """Give an unexpected exception's type and place; its text may hold payload."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{type(error).__name__} in {frames[-1].filename}, line {frames[-1].lineno}"
-
-
-def _log_fault(source: str, error: Exception) -> None:
-    """Log where an unexpected exception came from; its text, which may hold payload, only at DEBUG.
-
-    Errors about the set-up and the store are ours, hold none, and say what to do.
-    """
-    if isinstance(error, ConfigError | StoreError):
-        text = " ".join(str(error).split())
-        log.error("delivery failed: source=%s error=%s", ascii(source[:_LOGGED_CHARS_MAX]), text)
-        return
-    log.error(
-        "delivery failed: source=%s error=%s\n%s",
-        ascii(source[:_LOGGED_CHARS_MAX]),
-        type(error).__name__,
-        "".join(traceback.format_tb(error.__traceback__)).rstrip(),
-        exc_info=error if log.isEnabledFor(logging.DEBUG) else None,
-    )
 
 
 async def _send_response(send: Send, response: HttpResponse, *, head_only: bool) -> None:

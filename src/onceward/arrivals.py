@@ -126,12 +126,17 @@ class Arrivals:
             id_is_signed=one.id_is_signed,
         )
 
-    def _kept(self, name: str, request: HttpRequest, redelivery_of: str = "") -> str:
+    def _kept(
+        self, name: str, request: HttpRequest, redelivery_of: str = "", *, is_unread: bool = False
+    ) -> str:
         source = self._sources.get(name)
-        if source is None:
-            return kept(request, redelivery_of=redelivery_of)
-        secrets = [secret.key for secret in source.secrets]
-        return kept(request, declared=source.kept_headers, secrets=secrets, redelivery_of=redelivery_of)
+        return kept(
+            request,
+            declared=() if source is None else source.kept_headers,
+            secrets=() if source is None else [secret.key for secret in source.secrets],
+            redelivery_of=redelivery_of,
+            is_unread=is_unread,
+        )
 
     async def keep_unparsed(
         self, source: str, request: HttpRequest, verified: Verified, error: str, told_by: Sequence[str] = ()
@@ -163,7 +168,7 @@ class Arrivals:
             last_at=now,
             copies=1,
             error=error,
-            request=self._kept(source, request),
+            request=self._kept(source, request, is_unread=True),
             body=request.body,
             secret_index=verified.secret_index,
             sent_at=verified.sent_at_ms,

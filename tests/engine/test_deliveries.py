@@ -361,6 +361,28 @@ def test_an_unparsed_delivery_is_kept_once_and_read_after_the_fix(store_url: str
     run_app(door.app, scenario)
 
 
+def test_an_unparsed_delivery_keeps_what_a_corrected_source_may_ask_for_and_no_credential(
+    store_url: str,
+) -> None:
+    door = Door(store_url)
+
+    async def scenario() -> None:
+        door.batch.is_broken = True
+        headers = door.batch.sign(b"[]", door.app.worker.now_ms())
+        await door.post(door.batch, b"[]", headers | {"X-Forwarded-For": "192.0.2.7", "X-Api-Key": "k"})
+        (kept,) = await door.app.deliveries(state="unparsed")
+        request = await door.app.request(kept.delivery_id)
+        assert sorted(name.decode() for name, _ in request.headers) == [
+            "user-agent",
+            "x-batch-kind",
+            "x-batch-signature",
+            "x-other",
+            "x-time",
+        ]
+
+    run_app(door.app, scenario)
+
+
 def test_deliveries_that_differ_in_what_normalize_looks_at_are_kept_apart(store_url: str) -> None:
     door = Door(store_url)
 

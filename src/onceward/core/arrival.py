@@ -97,7 +97,7 @@ def fault_of(incoming: object) -> str | None:
 
     A plug-in may give anything; a store must not be the first to notice.
     """
-    if not isinstance(incoming, list):
+    if not isinstance(incoming, list | tuple):
         return f"normalize gave {type_name(incoming)}, not a list"
     if len(incoming) > EVENTS_MAX:
         return f"normalize gave {len(incoming)} events, more than {EVENTS_MAX}"

@@ -1,7 +1,8 @@
 """What is kept of a request: enough to verify and read it again, and no credential.
 
 Headers are kept by an allow-list: a few that people ask for, those that the source names, and those
-that it looked at while it verified and read the delivery, which are the ones it would look at again.
+that it looked at while it verified and read the delivery, which are the ones it would look at again. Of a delivery that it failed to read
+all others are kept too, since a corrected source may ask for more.
 What authenticates by itself is never kept, whoever looked at it: `Authorization`, cookies, headers
 that are named like a token, values that hold one of the source's secrets. A signature is none of
 these: it proves only the body that lies beside it.
@@ -16,6 +17,12 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from onceward.core.messages import HttpRequest
+
+_OF_THE_WAY = re.compile(
+    rb"(x-)?forwarded(-.*)?|x-real-ip|(true|x)-client-ip|via|cf-.*|fly-.*|x-amzn-.*|host|connection|te|"
+    rb"accept(-.*)?|content-length|transfer-encoding|upgrade.*|sec-.*"
+)
+"""Headers of the connection and of proxies, which say nothing of an event and may say who sent it."""
 
 GENERAL_HEADERS = frozenset({b"content-type", b"content-encoding", b"user-agent"})
 _NEVER = frozenset({b"authorization", b"proxy-authorization", b"cookie", b"set-cookie"})
@@ -76,6 +83,7 @@ def kept(
     declared: Iterable[str] = (),
     secrets: Collection[bytes] = (),
     redelivery_of: str = "",
+    is_unread: bool = False,
 ) -> str:
     """Give what is stored of *request* as JSON text.
 
@@ -85,8 +93,11 @@ def kept(
             begin so.
         secrets: the source's, none of which may be stored.
         redelivery_of: see `KeptRequest`.
+        is_unread: nobody knows yet which headers it takes to read it.
     """
     asked = frozenset(request.asked) if isinstance(request, WatchedRequest) else frozenset()
+    if is_unread:
+        asked |= {name for name, _ in request.headers if not _OF_THE_WAY.fullmatch(name)}
     names, starts = _allowed(asked, tuple(declared))
     headers = [
         (name, value)

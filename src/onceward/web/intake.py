@@ -22,11 +22,8 @@ class AppIntake:
 
     def __init__(self, app: App) -> None:
         self._app = app
-
-    @property
-    def sources(self) -> Mapping[str, Source]:
-        """Give the app's sources."""
-        return self._app.sources
+        self.sources: Mapping[str, Source] = app.sources
+        """The app's sources; what is registered later is in it too."""
 
     def now_ms(self) -> int:
         """Give the store's time."""

@@ -211,7 +211,10 @@ class Receiver:
                 answer: HttpResponse | None = await self._call(source, source.handshake, request, now_ms)
                 if answer is not None:
                     return answer
-            verified = await self._call(source, source.verify, signed, now_ms)
+            if source.is_blocking:
+                verified = await self._aside.call(source.verify, signed, now_ms)
+            else:
+                verified = source.verify(signed, now_ms)
         except SignatureInvalid as error:
             return self._not_genuine(source, error, signed)
         except TooSlow as error:

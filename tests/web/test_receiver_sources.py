@@ -13,7 +13,13 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from onceward.core.arrival import Incoming, Outcome, Verified
-from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid, StoreUnavailable
+from onceward.core.errors import (
+    BodyMalformed,
+    ConfigError,
+    KeyUnavailable,
+    SignatureInvalid,
+    StoreUnavailable,
+)
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources import Source
 from onceward.sources.signing import hex_hmac, matching_secret, sole_header
@@ -292,6 +298,18 @@ def test_a_blocking_source_runs_in_a_thread_and_its_answer_is_the_same() -> None
 
     assert (accepted.status, refused.status) == (202, 401)
     assert threading.main_thread() not in threads
+
+
+@pytest.mark.parametrize("is_blocking", [False, True])
+def test_a_key_that_cannot_be_had_is_a_503_since_the_sender_is_not_to_blame(is_blocking: bool) -> None:
+    class Keyless(Talkative):
+        def verify(self, request: HttpRequest, now_ms: int) -> Verified:
+            raise KeyUnavailable("its certificate cannot be fetched")
+
+    answer, intake = ask(Keyless(is_blocking=is_blocking), b"x")
+
+    assert (answer.status, answer.header("retry-after")) == (503, "5")
+    assert [check for _, _, check, _ in intake.refusals] == ["its certificate cannot be fetched"]
 
 
 def test_a_source_that_waits_too_long_is_a_503() -> None:

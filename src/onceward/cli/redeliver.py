@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from onceward.app import App
     from onceward.core.messages import HttpRequest
 
-SECONDS_MAX = 30.0
 PAGE = 1_000
 
 
@@ -114,10 +113,12 @@ async def _read_again(app: App, delivery_id: str) -> str:
 async def _sent(app: App, delivery_id: str, url: str) -> str:
     import asyncio
 
-    request = await _signed_anew(app, delivery_id, url)
-    status, text = await asyncio.to_thread(_post, url, request)
-    said = "accepted" if 200 <= status < 300 else "refused"
-    return f"{said} {status} {text}".rstrip()
+    from onceward.cli.post import checked_address, post
+
+    request = await _signed_anew(app, delivery_id, checked_address(url))
+    reply = await asyncio.to_thread(post, url, request)
+    said = "accepted" if 200 <= reply.status < 300 else "refused"
+    return f"{said} {reply.status} {reply.text}".rstrip()
 
 
 async def _signed_anew(app: App, delivery_id: str, url: str) -> HttpRequest:
@@ -143,49 +144,7 @@ async def _signed_anew(app: App, delivery_id: str, url: str) -> HttpRequest:
         return request
     # The body is what came, and so is its type, whatever the source would send today.
     fresh = {name: value for name, value in signed.headers if value and name != b"content-type"}
-    headers = tuple((name, value) for name, value in request.headers if name not in fresh)
+    # `post` says who sends.
+    dropped = {*fresh, b"user-agent"}
+    headers = tuple((name, value) for name, value in request.headers if name not in dropped)
     return msgspec.structs.replace(signed, headers=(*headers, *fresh.items()))
-
-
-def _post(url: str, request: HttpRequest) -> tuple[int, str]:
-    """Send a request; give the status and what was said.
-
-    Raises:
-        OncewardError: there was no reply.
-    """
-    import http.client
-    from urllib.parse import urlsplit
-
-    from onceward.core.errors import ConfigError, OncewardError
-
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-        is_address = parts.scheme in ("http", "https") and bool(host)
-    except ValueError:
-        is_address = False
-    if not is_address:
-        raise ConfigError(
-            f"Nothing can be sent to {url!r}.",
-            means="It is no http or https address.",
-            todo="Write the receiver's, e.g. http://127.0.0.1:8000/hooks/stripe.",
-        )
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(host or "", port, timeout=SECONDS_MAX)
-    try:
-        address = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.putrequest(request.method, address, skip_accept_encoding=True)
-        for name, value in request.headers:
-            connection.putheader(name.decode("latin-1"), value)
-        connection.putheader("content-length", str(len(request.body)))
-        connection.endheaders(request.body)
-        reply = connection.getresponse()
-        return reply.status, reply.read(2_000).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException) as error:
-        raise OncewardError(
-            f"There is no reply from {url}: {error or type(error).__name__}.",
-            means="Whether the delivery arrived is not known.",
-            todo="Look whether a receiver listens there.",
-        ) from error
-    finally:
-        connection.close()

@@ -23,6 +23,7 @@ from onceward.core.arrival import Accepted, fault_of
 from onceward.core.errors import (
     BodyMalformed,
     BodyTooLarge,
+    KeyUnavailable,
     NotStorable,
     OncewardError,
     SignatureInvalid,
@@ -298,6 +299,8 @@ class Receiver:
     def _not_genuine(
         self, source: Source, error: SignatureInvalid, request: HttpRequest | None
     ) -> HttpResponse:
+        if isinstance(error, KeyUnavailable):  # not the sender's fault
+            return self._refuse_busy(source, replies.KEY_UNAVAILABLE, error.check)
         response = replies.refused_reply(source, "refused", replies.SIGNATURE_INVALID)
         size = None if request is None else len(request.body)
         return self._refuse(

@@ -10,6 +10,7 @@ from onceward.core.arrival import Accepted, Outcome
 from onceward.core.errors import (
     BodyMalformed,
     BodyTooLarge,
+    KeyUnavailable,
     SignatureInvalid,
     SourceUnknown,
     StoreUnavailable,
@@ -45,6 +46,7 @@ ENCODING_UNSUPPORTED = problem(
     "Send the body without Content-Encoding.",
     {"Accept-Encoding": "identity"},
 )
+KEY_UNAVAILABLE = problem_of(KeyUnavailable, "Nothing was stored. Send it again later.", _RETRY)
 UNAVAILABLE = problem_of(StoreUnavailable, "Nothing is known to be stored. Send it again later.", _RETRY)
 BUSY = problem(503, "busy", "Too busy", "Nothing was stored. Send the delivery again later.", _RETRY)
 DRAINING = problem(

@@ -12,8 +12,12 @@ from click.testing import CliRunner
 
 from onceward.cli import target
 from onceward.cli.main import main
+from onceward.cli.redeliver import _signed_anew
+from onceward.sources.fixture import fixtures_of
+from tests.engine.running import make_app, run_app
 from tests.pages import call
 from tests.web.serving import serving
+from tests.web.test_every_source import KINDS, deliver, source_of
 
 SHOP = """
 from pathlib import Path
@@ -132,6 +136,27 @@ def test_a_request_is_sent_to_another_receiver_signed_anew(shop: Shop) -> None:
         assert request.body == BODY
     assert (refused[0], " refused 404 " in refused[1]) == (1, True)
     assert len(shop.ask("deliveries")) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_signed_anew_names_the_same_event(kind: str) -> None:
+    app = make_app("sqlite:///:memory:")
+    source = app.source(source_of(kind))
+
+    async def scenario() -> None:
+        for event_type in fixtures_of(kind):
+            await deliver(app, kind, event_type)
+            (first, *_) = await app.deliveries()
+            stored = await app.request(first.delivery_id)
+
+            request = await _signed_anew(app, first.delivery_id, stored.url)
+
+            source.verify(request, app.worker.now_ms())
+            again, came = source.normalize(request), source.normalize(stored)
+            assert [(one.id, one.type) for one in again] == [(one.id, one.type) for one in came]
+            assert b"user-agent" not in dict(request.headers)
+
+    run_app(app, scenario)
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ def command(
     are stored already stay; their runs are shown. A delivery that could not be read becomes its
     events once the source is corrected.
 
-    With --to the request is sent to another receiver: the same body and headers, signed anew by the
-    source where it can, so that its time is not too old.
+    With --to the request is sent to another receiver: the same body and the headers that are kept,
+    signed anew where the source can, so that its time is not too old.
     """
     import asyncio
 
@@ -122,29 +122,43 @@ async def _sent(app: App, delivery_id: str, url: str) -> str:
 
 
 async def _signed_anew(app: App, delivery_id: str, url: str) -> HttpRequest:
-    """Give a stored request as the provider would send it now; as it came where we cannot sign it."""
+    """Give a stored request as the provider would send it now; as it came where we cannot sign it.
+
+    What names the event stays as it came: from the source is taken what depends on body and time,
+    its signature and its clock, and what is not kept.
+    """
     import msgspec
 
-    from onceward.core.errors import ConfigError, NotFound
-    from onceward.core.model import DeliveryRow
+    from onceward.core.errors import ConfigError
 
     row, request = await app.arrivals.request(delivery_id)
-    event_id = event_type = ""
-    if isinstance(row, DeliveryRow):
-        event_id = row.event_id
-        try:
-            event_type = (await app.event(row.source, row.event_id)).type
-        except NotFound:
-            event_type = ""
+    source, now_ms = app.arrivals.source(row.source), app.worker.now_ms()
+
+    def signed(body: bytes, at_ms: int, event_id: str) -> HttpRequest:
+        return source.signed_request(body, at_ms, event_id=event_id, url=url)
+
     try:
-        signed = app.arrivals.source(row.source).signed_request(
-            request.body, app.worker.now_ms(), event_id=event_id, event_type=event_type, url=url
-        )
+        event_id = _id_that_came(request, signed(request.body, now_ms, PROBE))
+        fresh = signed(request.body, now_ms, event_id)
+        later = signed(request.body + b"\n", now_ms + 61_000, event_id)
     except ConfigError:
         return request
-    # The body is what came, and so is its type, whatever the source would send today.
-    fresh = {name: value for name, value in signed.headers if value and name != b"content-type"}
+    then, came = dict(later.headers), dict(request.headers)
+    # A token that proves the sender does not change, and is not kept.
+    changed = {name: value for name, value in fresh.headers if then.get(name) != value or name not in came}
     # `post` says who sends.
-    dropped = {*fresh, b"user-agent"}
+    dropped = {*changed, b"user-agent"}
     headers = tuple((name, value) for name, value in request.headers if name not in dropped)
-    return msgspec.structs.replace(signed, headers=(*headers, *fresh.items()))
+    return msgspec.structs.replace(fresh, headers=(*headers, *changed.items()))
+
+
+PROBE = "onceward-probe"
+"""An event id by which is seen where a source writes it."""
+
+
+def _id_that_came(request: HttpRequest, probed: HttpRequest) -> str:
+    """Give the value of the header in which the source writes an event's id; empty without one."""
+    for name, value in probed.headers:
+        if value == PROBE.encode():
+            return request.header(name.decode("latin-1")) or ""
+    return ""

@@ -16,7 +16,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from onceward.core import errors
 from onceward.core.model import EventRow, StepKey, StepRow
@@ -93,12 +93,15 @@ class PendingAdvance:
         )
 
 
+Taken: TypeAlias = tuple[list[Accepted], float]
+
+
 class _PendingAccept:
     """Events that are stored together or not at all: they are never spread over two batches."""
 
     __slots__ = ("accepts", "future")
 
-    def __init__(self, accepts: Sequence[Accept], future: asyncio.Future[list[Accepted]]) -> None:
+    def __init__(self, accepts: Sequence[Accept], future: asyncio.Future[Taken]) -> None:
         self.accepts = accepts
         self.future = future
 
@@ -196,9 +199,12 @@ class Committer:
 
     # --- handing in -------------------------------------------------------------------------
 
-    def accept(self, accepts: Sequence[Accept]) -> asyncio.Future[list[Accepted]]:
-        """Store events with their runs, all in one transaction; resolves when durable."""
-        future: asyncio.Future[list[Accepted]] = self._loop.create_future()
+    def accept(self, accepts: Sequence[Accept]) -> asyncio.Future[Taken]:
+        """Store events with their runs, all in one transaction; resolves when durable.
+
+        Gives what the store found, and when the batch was sent that says so, by `elapsed_s`.
+        """
+        future: asyncio.Future[Taken] = self._loop.create_future()
         self._accepts.append(_PendingAccept(accepts, future))
         self._schedule()
         return future
@@ -271,7 +277,7 @@ class Committer:
             for pending in accepts:
                 answered = [next(answers) for _ in pending.accepts]
                 if not pending.future.done():
-                    pending.future.set_result(answered)
+                    pending.future.set_result((answered, self.sent_at))
             for advance, held in zip(advances, result.held, strict=True):
                 if not advance.future.done():
                     advance.is_durable = held

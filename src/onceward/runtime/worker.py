@@ -276,9 +276,9 @@ class Worker:
             )
         if failpoints.is_armed():
             failpoints.hit("accept.before_insert")
-        holder, asked_at = self.process_id, self.elapsed_s()
+        holder = self.process_id
         try:
-            answers = await self.committer.accept(accepts)
+            answers, sent_at = await self.committer.accept(accepts)
         except errors.LeaseLost as error:
             # Nothing of it was written. To the sender it is one of the faults that pass.
             self._unreserve(runs)
@@ -294,7 +294,7 @@ class Worker:
                 if accepted.runs.get(run.workflow) != run.run_id:
                     continue
                 if run.is_claimed:
-                    self._begin(claimed_row(run, accept.event), accept.event, [], holder, asked_at)
+                    self._begin(claimed_row(run, accept.event), accept.event, [], holder, sent_at)
                 else:
                     self.claim_due()
         return answers

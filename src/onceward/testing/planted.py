@@ -167,9 +167,10 @@ def _ack_before_commit(process: Process) -> None:
     def accept(accepts: Sequence[Accept]) -> Any:
         accept_later(accepts)
         answered: Any = process.world.loop.create_future()
-        answered.set_result(
-            [Accepted(False, False, {run.workflow: run.run_id for run in accept.runs}) for accept in accepts]
-        )
+        found = [
+            Accepted(False, False, {run.workflow: run.run_id for run in accept.runs}) for accept in accepts
+        ]
+        answered.set_result((found, committer.sent_at))
         return answered
 
     committer.accept = accept  # type: ignore[method-assign]

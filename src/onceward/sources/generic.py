@@ -32,7 +32,7 @@ class Generic(Source):
             base64 or hexadecimal); or tokens.
         insecure: see `Source`.
         public_url: the address with which the sender calls, where its signature covers that and
-            this process sees another one: scheme and host, and the path where that differs too.
+            this process sees another one: scheme and host, or the whole of it.
         tolerance: of the signed time, instead of the scheme's, to either side.
         fields: those of `Scheme`, as values or as tables of text; a kind of the catalogue has them
             already, and what is given here wins.
@@ -52,7 +52,7 @@ class Generic(Source):
         name: str | None = None,
         secrets: str | Sequence[str] = (),
         insecure: bool = False,
-        public_url: str = "",
+        public_url: str | None = None,
         tolerance: Duration | None = None,
         **fields: Any,
     ) -> None:
@@ -64,8 +64,6 @@ class Generic(Source):
             )
         super().__init__(name=name, secrets=_stripped(secrets), insecure=insecure)
         self.scheme = scheme = scheme_from(self.scheme_default, fields, source=self.name)
-        if public_url and not public_url.startswith(("https://", "http://")):
-            raise self._fault(f"the public_url {public_url!r}, which is no address")
         self._proof: SignatureProof | TokenProof | None = None
         self._check_auth(scheme)
         if scheme.signature is not None and (not insecure or scheme.signature.algorithm in HASHES):

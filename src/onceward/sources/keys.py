@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hmac
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 HASHES = frozenset({"sha1", "sha256", "sha384", "sha512"})
 _TO_URL = bytes.maketrans(b"+/", b"-_")
 _FROM_URL = bytes.maketrans(b"-_", b"+/")
-_HEX = re.compile(rb"[0-9A-Fa-f]+")
 
 
 class Keys:
@@ -53,8 +51,8 @@ class Keys:
                 public_key(secret.key.decode("utf-8"), scheme, source=source) for secret in secrets
             )
 
-    def matching(self, message: bytes, signatures: Sequence[bytes]) -> int:
-        """Give the position of the key under which one of the signatures is right.
+    def matching(self, messages: Sequence[bytes], signatures: Sequence[bytes]) -> int:
+        """Give the position of the key under which one of the signatures is right for a message.
 
         Raises:
             SignatureInvalid: none is, or more than `SIGNATURES_MAX` are offered.
@@ -64,16 +62,16 @@ class Keys:
         if self.is_symmetric:
             offered = [comparable(one, self._encoding) for one in signatures]
             for index, key in enumerate(self._secrets):
-                expected = comparable(
-                    hmac_text(key.key, message, self._algorithm, self._encoding), self._encoding
-                )
-                if any(hmac.compare_digest(expected, one) for one in offered):
-                    return index
+                for message in messages:
+                    text = hmac_text(key.key, message, self._algorithm, self._encoding)
+                    expected = comparable(text, self._encoding)
+                    if any(hmac.compare_digest(expected, one) for one in offered):
+                        return index
         else:
             scheme = cast("Scheme", self._algorithm)
             raw = [one for one in (_decoded(text, self._encoding) for text in signatures) if one is not None]
             for index, public in enumerate(self._public):
-                if any(verifies(public, message, one, scheme) for one in raw):
+                if any(verifies(public, message, one, scheme) for message in messages for one in raw):
                     return index
         tried = len(self._secrets) + len(self._public)
         raise SignatureInvalid(

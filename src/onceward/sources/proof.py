@@ -11,17 +11,16 @@ import hmac
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 from onceward.core.arrival import Verified
 from onceward.core.duration import Duration, to_ms
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import identifier
-from onceward.sources.forms import form_fields
+from onceward.sources.called_url import called_urls, checked_public_url
 from onceward.sources.keys import Keys
 from onceward.sources.place import Place, is_header_name
-from onceward.sources.reading import decoded_body, read_body
+from onceward.sources.reading import decoded_body, form_fields, read_body
 from onceward.sources.scheme import ID_WORDS, Scheme, Signature, Timestamp, names
 from onceward.sources.secret import Secret
 from onceward.sources.signing import check_window, iso_ms, sole_header, unix_ms
@@ -81,7 +80,7 @@ class SignatureProof:
         secrets: Sequence[Secret],
         *,
         source: str,
-        public_url: str,
+        public_url: str | None,
         tolerance: Duration | None,
     ) -> None:
         self.headers = names(signature.header)
@@ -91,11 +90,11 @@ class SignatureProof:
         is_place = isinstance(scheme.id, str) and scheme.id not in ID_WORDS
         self.id_place = Place(str(scheme.id)) if is_place else None
         self._signature = signature
-        self._prefix = signature.prefix.encode("utf-8")
+        self._prefixes = [one.encode("utf-8") for one in names(signature.prefix)]
         self._separator = signature.item_separator.encode("utf-8")
         self._field = signature.field.encode("utf-8")
         self._field_separator = signature.field_separator.encode("utf-8")
-        self._public_url = public_url
+        self._public_url = checked_public_url(public_url, source=source)
         self._check(source)
 
     def _check(self, source: str) -> None:
@@ -133,7 +132,7 @@ class SignatureProof:
         signatures, times = self._offered(request)
         stamp = self._stamp(request, times) if "timestamp" in self.template.markers else None
         # The age comes last, so that an operator reads "stale" only of genuine deliveries.
-        index = self.keys.matching(self._message(request, stamp), signatures)
+        index = self.keys.matching(self._messages(request, stamp), signatures)
         if self.time is None:
             return Verified(index)
         sent_at_ms = self.time.read_ms(self._stamp(request, times) if stamp is None else stamp)
@@ -160,14 +159,14 @@ class SignatureProof:
                 headers[self.time.place.header] = written
             elif self.time.place is not None:
                 stamp = self._stamp(request, [])
-        signed = self.keys.sign(secret_index, self._message(request, stamp)).decode("ascii")
+        signed = self.keys.sign(secret_index, self._messages(request, stamp)[0]).decode("ascii")
         if self._field:
             separator = self._signature.field_separator
             parts = [f"{self.time.field}{separator}{written}"] if self.time and self.time.field else []
             signed = self._signature.item_separator.join(
                 [*parts, f"{self._signature.field}{separator}{signed}"]
             )
-        headers[self.headers[0]] = f"{self._signature.prefix}{signed}"
+        headers[self.headers[0]] = f"{self._prefixes[0].decode()}{signed}"
         return headers
 
     def _offered(self, request: HttpRequest) -> tuple[list[bytes], list[bytes]]:
@@ -185,12 +184,18 @@ class SignatureProof:
             for item in (one.strip(b" \t") for one in items) if self._signature.trim else items:
                 if self._field:
                     self._take_field(item, signatures, times)
-                elif item.startswith(self._prefix):
-                    signatures.append(item[len(self._prefix) :])
+                else:
+                    self._take(item, signatures)
         if not signatures:
             wanted = f"no field {self._signature.field}" if self._field else "does not begin with the prefix"
             raise SignatureInvalid(f"{present[0]} {'has ' if self._field else ''}{wanted}")
         return signatures, times
+
+    def _take(self, item: bytes, signatures: list[bytes]) -> None:
+        for prefix in self._prefixes:
+            if item.startswith(prefix):
+                signatures.append(item[len(prefix) :])
+                return
 
     def _take_field(self, item: bytes, signatures: list[bytes], times: list[bytes]) -> None:
         # At the first separator only: base64 ends in "=".
@@ -198,8 +203,7 @@ class SignatureProof:
         if self._signature.trim:
             key, value = key.strip(b" \t"), value.strip(b" \t")
         if found and key == self._field:
-            if value.startswith(self._prefix):
-                signatures.append(value[len(self._prefix) :])
+            self._take(value, signatures)
         elif found and self.time and key == self.time.field.encode("utf-8"):
             times.append(value)
 
@@ -214,7 +218,12 @@ class SignatureProof:
             return sole_header(request, self.time.place.header)
         return _body_text(request, self.time.place, "timestamp")
 
-    def _message(self, request: HttpRequest, stamp: bytes | None) -> bytes:
+    def _messages(self, request: HttpRequest, stamp: bytes | None) -> list[bytes]:
+        """Give what may have been signed: one message, or one for each address it may have been."""
+        urls = called_urls(request, self._public_url) if "url" in self.template.markers else [b""]
+        return [self._message(request, stamp, url) for url in urls]
+
+    def _message(self, request: HttpRequest, stamp: bytes | None, url: bytes) -> bytes:
         def value(marker: str) -> bytes:
             if marker == "body":
                 return self._body(request)
@@ -227,7 +236,7 @@ class SignatureProof:
             if marker == "form":
                 return _form_text(self._body(request))
             if marker == "url":
-                return self._url(request)
+                return url
             if marker.startswith("header:"):
                 return sole_header(request, marker.removeprefix("header:"))
             return str(getattr(request, marker)).encode("utf-8", "surrogatepass")
@@ -241,12 +250,6 @@ class SignatureProof:
             return decoded_body(request)
         except BodyMalformed as error:
             raise SignatureInvalid("the body cannot be decoded to what was signed") from error
-
-    def _url(self, request: HttpRequest) -> bytes:
-        url = called_url(self._public_url, request)
-        if not url:
-            raise SignatureInvalid("the address that was called is not known; the source needs public_url")
-        return url.encode("utf-8", "surrogatepass")
 
 
 class TokenProof:
@@ -302,23 +305,6 @@ class TokenProof:
     def _expected(self, secret: Secret) -> bytes:
         # Of Basic the text is compared, which has one spelling; a password may hold colons.
         return base64.b64encode(secret.key).rstrip(b"=") if self._is_basic else secret.key
-
-
-def called_url(public_url: str, request: HttpRequest) -> str:
-    """Give the whole address as the sender called it; empty where it is not known.
-
-    Args:
-        public_url: as configured: scheme and host, and the path where it is another one than
-            arrives here; where it has a query, it is the whole address.
-        request: as it came.
-    """
-    if not public_url:
-        return request.url
-    parts = urlsplit(public_url)
-    if parts.query:
-        return public_url
-    whole = public_url if parts.path not in ("", "/") else f"{public_url.rstrip('/')}{request.path}"
-    return f"{whole}?{request.query}" if request.query else whole
 
 
 def _body_text(request: HttpRequest, place: Place, what: str) -> bytes:

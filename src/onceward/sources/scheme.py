@@ -32,7 +32,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         algorithm: of the HMAC, a hash; or with a public key ``ed25519``, ``ecdsa-p256-sha256``
             (DER) or ``rsa-sha256`` (PKCS#1 v1.5).
         encoding: of the signature; hexadecimal in either case, base64 with or without padding.
-        prefix: what stands before the signature, e.g. ``sha256=``; it must be there.
+        prefix: what stands before the signature, e.g. ``sha256=``; it must be there. Several: one of
+            them.
         item_separator: what separates several signatures, or fields, in one header: ``,``.
         field: the name of the fields that are signatures, e.g. ``v1`` in ``t=1,v1=ab``.
         field_separator: what separates a field's name from its value.
@@ -51,7 +52,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     header: Names
     algorithm: Algorithm = "sha256"
     encoding: TextEncoding = "hex"
-    prefix: str = ""
+    prefix: Names = ""
     item_separator: str = ""
     field: str = ""
     field_separator: str = "="

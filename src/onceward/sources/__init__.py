@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from onceward.sources.atlassian import Bitbucket, Jira
     from onceward.sources.aws_sns import AwsSns
     from onceward.sources.base import Source
+    from onceward.sources.cloudevents import CloudEvents
     from onceward.sources.discord import Discord
+    from onceward.sources.functions import from_functions
     from onceward.sources.fusionauth import FusionAuth
+    from onceward.sources.generic import Generic
     from onceward.sources.github import GitHub
     from onceward.sources.gitlab import GitLab
     from onceward.sources.google_pubsub import GooglePubSub
@@ -45,8 +48,10 @@ __all__ = [
     "AwsSns",
     "Bitbucket",
     "Clerk",
+    "CloudEvents",
     "Discord",
     "FusionAuth",
+    "Generic",
     "GitHub",
     "GitLab",
     "GooglePubSub",
@@ -74,6 +79,7 @@ __all__ = [
     "Zendesk",
     "Zoom",
     "create",
+    "from_functions",
     "kinds",
     "source_class",
 ]
@@ -83,22 +89,41 @@ _KINDS = {
     "adyen": ("adyen", "Adyen"),
     "aws_sns": ("aws_sns", "AwsSns"),
     "bitbucket": ("atlassian", "Bitbucket"),
+    "box": ("presets", "Box"),
+    "buildkite": ("presets_build", "Buildkite"),
+    "calendly": ("presets", "Calendly"),
+    "circleci": ("presets_build", "CircleCI"),
     "clerk": ("standard_webhooks", "Clerk"),
+    "cloudevents": ("cloudevents", "CloudEvents"),
+    "coinbase_commerce": ("presets_pay", "CoinbaseCommerce"),
     "discord": ("discord", "Discord"),
+    "docusign": ("presets", "DocuSign"),
+    "dropbox": ("presets", "Dropbox"),
     "fusionauth": ("fusionauth", "FusionAuth"),
+    "generic": ("generic", "Generic"),
+    "gitea": ("presets_build", "Gitea"),
     "github": ("github", "GitHub"),
     "gitlab": ("gitlab", "GitLab"),
+    "gocardless": ("presets_pay", "GoCardless"),
     "google_pubsub": ("google_pubsub", "GooglePubSub"),
     "hmac": ("hmac_source", "Hmac"),
     "hubspot": ("hubspot", "HubSpot"),
+    "intercom": ("presets", "Intercom"),
     "jira": ("atlassian", "Jira"),
+    "lemon_squeezy": ("presets_pay", "LemonSqueezy"),
+    "line": ("presets", "Line"),
     "linear": ("linear", "Linear"),
     "mailgun": ("mailgun", "Mailgun"),
     "meta": ("meta", "Meta"),
     "microsoft_graph": ("microsoft_graph", "MicrosoftGraph"),
+    "mollie": ("presets_pay", "Mollie"),
+    "mollie_classic": ("presets_pay", "MollieClassic"),
     "openai": ("standard_webhooks", "OpenAI"),
     "paddle": ("paddle", "Paddle"),
+    "pagerduty": ("presets_build", "PagerDuty"),
     "paypal": ("paypal", "PayPal"),
+    "postmark": ("presets", "Postmark"),
+    "razorpay": ("presets_pay", "Razorpay"),
     "resend": ("standard_webhooks", "Resend"),
     "sendgrid": ("sendgrid", "SendGrid"),
     "shopify": ("shopify", "Shopify"),
@@ -108,11 +133,19 @@ _KINDS = {
     "stripe": ("stripe", "Stripe"),
     "svix": ("standard_webhooks", "Svix"),
     "telegram": ("telegram", "Telegram"),
+    "trello": ("presets", "Trello"),
     "twilio": ("twilio", "Twilio"),
+    "twitch": ("presets", "Twitch"),
+    "typeform": ("presets", "Typeform"),
+    "vercel": ("presets_build", "Vercel"),
+    "woocommerce": ("presets_pay", "WooCommerce"),
+    "xero": ("presets", "Xero"),
     "zendesk": ("zendesk", "Zendesk"),
     "zoom": ("zoom", "Zoom"),
 }
-_MODULES = {"Source": "base"} | {name: module for module, name in _KINDS.values()}
+_MODULES = {"Source": "base", "from_functions": "functions"} | {
+    name: module for module, name in _KINDS.values()
+}
 
 
 def kinds() -> tuple[str, ...]:
@@ -130,7 +163,7 @@ def source_class(kind: str) -> type[Source]:
         raise ConfigError(
             f"There is no kind of source called {kind!r}.",
             means="Nothing can verify its deliveries.",
-            todo=f"Use one of {', '.join(kinds())}; hmac fits most senders.",
+            todo=f"Use one of {', '.join(kinds())}; generic fits most senders.",
         )
     module, class_name = _KINDS[kind]
     found: type[Source] = getattr(import_module(f"onceward.sources.{module}"), class_name)

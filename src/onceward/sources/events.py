@@ -45,7 +45,7 @@ class Reader:
         self._subject = _places(scheme.subject)
         self._occurred_at = _places(scheme.occurred_at)
         self._version = _places(scheme.version)
-        self._items = Place(scheme.items) if scheme.items is not None else None
+        self._items = _places(scheme.items)
         self._types = frozenset(one.strip().lower() for one in scheme.accept_content_types)
         fault = ""
         if scheme.id not in ID_WORDS and all(place.kind == "const" for place in self._id):
@@ -56,7 +56,7 @@ class Reader:
             fault = "has id_ignore= and no id made of the whole event"
         elif not self._type or any(not places for _, places in self._rules):
             fault = "has no place of the type"
-        elif self._items is not None and self._items.kind not in {"item", "body"}:
+        elif any(place.kind not in {"item", "body"} for place in self._items):
             fault = f"takes its items from {scheme.items!r}, which is not in the body"
         if fault:
             raise ConfigError(
@@ -78,12 +78,14 @@ class Reader:
             if found not in self._types:
                 raise _malformed(f"The delivery's Content-Type is {found[:80]!a}")
         body = read_body(request, self._scheme.payload_field)
-        if self._items is None:
+        if not self._items:
             return [self._one(request, body, body.value, is_whole=body.is_raw)]
-        items = self._items.find(request, body.value, body.value)
-        if not isinstance(items, list):
-            raise _malformed(f"There is no list of events at {self._items.text}")
-        return [self._one(request, body, item, is_whole=False) for item in items]
+        for place in self._items:
+            events = place.find(request, body.value, body.value)
+            if events is not None:
+                items = events if isinstance(events, list) else [events]
+                return [self._one(request, body, item, is_whole=False) for item in items]
+        raise _malformed(f"There are no events at {', '.join(place.text for place in self._items)}")
 
     def _one(self, request: HttpRequest, body: Body, item: Any, *, is_whole: bool) -> Incoming:
         def first(places: Sequence[Place], read: Callable[[object], Any]) -> Any:
@@ -138,7 +140,7 @@ class Reader:
     def _time_or_none(self, value: object) -> int | None:
         number = _number_or_none(value)
         if number is None:
-            return _iso_or_none(value)
+            return iso_or_none(value)
         ms = number * (1000 if self._scheme.occurred_at_unit == "s" else 1)
         return int(ms) if 0 <= ms <= _MS_MAX else None
 
@@ -157,7 +159,7 @@ def _find_quietly(place: Place, request: HttpRequest, body: Any, item: Any) -> o
 def _version_or_none(value: object) -> int | None:
     number = _number_or_none(value)
     if number is None:
-        return _iso_or_none(value)
+        return iso_or_none(value)
     return number if type(number) is int and 0 <= number <= _VERSION_MAX else None
 
 
@@ -169,7 +171,8 @@ def _number_or_none(value: object) -> int | float | None:
     return value if type(value) is int else None
 
 
-def _iso_or_none(value: object) -> int | None:
+def iso_or_none(value: object) -> int | None:
+    """Give a time in ISO 8601 in Unix milliseconds, for information: an odd one is None."""
     if not isinstance(value, str) or len(value) > _ISO_CHARS_MAX:
         return None
     try:

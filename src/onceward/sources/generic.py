@@ -86,10 +86,13 @@ class Generic(Source):
         # Without a secret nothing can be signed, and no sender asks for it.
         rules = [one for one in scheme.handshake if not insecure or "{hmac:" not in one.reply]
         self._questions = [Question(rule, keys, source=self.name) for rule in rules]
-        self.methods = tuple(dict.fromkeys(["POST", *(one.method for one in rules)]))
-        if any(not one.is_verified for one in self._questions):
-            self.handshake_phase = "unverified"
-        self.is_batching = scheme.items is not None
+        # What other sources know by their class, this one knows by its scheme.
+        facts: dict[str, object] = {"is_batching": True} if scheme.items else {}
+        if rules:
+            facts["methods"] = tuple(dict.fromkeys(["POST", *(one.method for one in rules)]))
+        if any(one.phase == "unverified" for one in rules):
+            facts["handshake_phase"] = "unverified"
+        vars(self).update(facts)
         self._replies = {
             outcome: HttpResponse.of(
                 one.status,

@@ -13,7 +13,6 @@ from typing import ClassVar
 from onceward.sources.generic import Generic
 from onceward.sources.scheme import Handshake, Reply, Scheme, Signature, Timestamp, TypeRule
 
-_DATE = "2026-11-29"
 _EMPTY = Reply(status=200)
 
 
@@ -22,7 +21,7 @@ class Calendly(Generic):
 
     kind: ClassVar[str] = "calendly"
     docs_url: ClassVar[str] = "https://developer.calendly.com/api-docs/webhook-signatures"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=24)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
     scheme_default: ClassVar[Scheme | None] = Scheme(
@@ -45,7 +44,7 @@ class Typeform(Generic):
 
     kind: ClassVar[str] = "typeform"
     docs_url: ClassVar[str] = "https://www.typeform.com/developers/webhooks/secure-your-webhooks/"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=10)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=30)
     scheme_default: ClassVar[Scheme | None] = Scheme(
@@ -65,7 +64,7 @@ class DocuSign(Generic):
 
     kind: ClassVar[str] = "docusign"
     docs_url: ClassVar[str] = "https://developers.docusign.com/platform/webhooks/connect/hmac/"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(days=15)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=100)
     scheme_default: ClassVar[Scheme | None] = Scheme(
@@ -91,7 +90,7 @@ class Intercom(Generic):
 
     kind: ClassVar[str] = "intercom"
     docs_url: ClassVar[str] = "https://developers.intercom.com/docs/webhooks/webhook-notifications"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-11-29"
     retry_horizon: ClassVar[timedelta | None] = timedelta(minutes=1)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
     scheme_default: ClassVar[Scheme | None] = Scheme(
@@ -115,14 +114,15 @@ class Dropbox(Generic):
 
     kind: ClassVar[str] = "dropbox"
     docs_url: ClassVar[str] = "https://www.dropbox.com/developers/reference/webhooks"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="X-Dropbox-Signature"),
         id="received",
         type="const:list_folder.changed",
         subject="item:",
-        items="body:/list_folder/accounts",
+        # An app of a team is told its teams instead, which is one event.
+        items=("body:/list_folder/accounts", "body:"),
         handshake=(
             Handshake(
                 method="GET",
@@ -142,8 +142,7 @@ class Box(Generic):
 
     kind: ClassVar[str] = "box"
     docs_url: ClassVar[str] = "https://developer.box.com/guides/webhooks/v2/signatures-v2/"
-    docs_date: ClassVar[str] = _DATE
-    retry_horizon: ClassVar[timedelta | None] = timedelta(hours=12)
+    docs_date: ClassVar[str] = "2026-11-29"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=30)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(
@@ -165,7 +164,7 @@ class Line(Generic):
 
     kind: ClassVar[str] = "line"
     docs_url: ClassVar[str] = "https://developers.line.biz/en/docs/messaging-api/verify-webhook-signature/"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-11-29"
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="x-line-signature", encoding="base64"),
         id="/webhookEventId",
@@ -182,7 +181,7 @@ class Twitch(Generic):
 
     kind: ClassVar[str] = "twitch"
     docs_url: ClassVar[str] = "https://dev.twitch.tv/docs/eventsub/handling-webhook-events/"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-11-29"
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(
             header="Twitch-Eventsub-Message-Signature",
@@ -214,7 +213,7 @@ class Postmark(Generic):
 
     kind: ClassVar[str] = "postmark"
     docs_url: ClassVar[str] = "https://postmarkapp.com/developer/webhooks/webhooks-overview"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=11)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         token="basic",  # noqa: S106 (a kind of token)
@@ -234,7 +233,7 @@ class Trello(Generic):
 
     kind: ClassVar[str] = "trello"
     docs_url: ClassVar[str] = "https://developer.atlassian.com/cloud/trello/guides/rest-api/webhooks/"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(seconds=210)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(
@@ -256,7 +255,7 @@ class Xero(Generic):
 
     kind: ClassVar[str] = "xero"
     docs_url: ClassVar[str] = "https://developer.xero.com/documentation/guides/webhooks/overview/"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=24)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
     scheme_default: ClassVar[Scheme | None] = Scheme(

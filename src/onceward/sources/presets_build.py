@@ -8,8 +8,6 @@ from typing import ClassVar
 from onceward.sources.generic import Generic
 from onceward.sources.scheme import Scheme, Signature, Timestamp
 
-_DATE = "2026-11-29"
-
 
 class PagerDuty(Generic):
     """PagerDuty's v3 webhooks; during a change of the secret the header holds two signatures.
@@ -19,7 +17,7 @@ class PagerDuty(Generic):
 
     kind: ClassVar[str] = "pagerduty"
     docs_url: ClassVar[str] = "https://developer.pagerduty.com/docs/verifying-signatures"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-11-29"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=48)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
     is_ordered: ClassVar[bool] = True
@@ -40,7 +38,7 @@ class Buildkite(Generic):
 
     kind: ClassVar[str] = "buildkite"
     docs_url: ClassVar[str] = "https://buildkite.com/docs/apis/webhooks/pipelines"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-11-29"
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(
             header="X-Buildkite-Signature",
@@ -67,7 +65,7 @@ class CircleCI(Generic):
 
     kind: ClassVar[str] = "circleci"
     docs_url: ClassVar[str] = "https://circleci.com/docs/guides/integration/outbound-webhooks/"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-11-29"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="circleci-signature", item_separator=",", field="v1"),
@@ -83,7 +81,7 @@ class Vercel(Generic):
 
     kind: ClassVar[str] = "vercel"
     docs_url: ClassVar[str] = "https://vercel.com/docs/webhooks/webhooks-api"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=24)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=30)
     scheme_default: ClassVar[Scheme | None] = Scheme(
@@ -101,7 +99,7 @@ class Gitea(Generic):
 
     kind: ClassVar[str] = "gitea"
     docs_url: ClassVar[str] = "https://docs.gitea.com/usage/webhooks"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="X-Gitea-Signature"),

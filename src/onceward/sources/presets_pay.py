@@ -8,7 +8,6 @@ from typing import ClassVar
 from onceward.sources.generic import Generic
 from onceward.sources.scheme import Handshake, Reply, Scheme, Signature
 
-_DATE = "2026-11-29"
 _FORM = "application/x-www-form-urlencoded"
 
 
@@ -20,7 +19,7 @@ class Razorpay(Generic):
 
     kind: ClassVar[str] = "razorpay"
     docs_url: ClassVar[str] = "https://razorpay.com/docs/webhooks/validate-test/"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-11-29"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=24)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
     scheme_default: ClassVar[Scheme | None] = Scheme(
@@ -47,7 +46,7 @@ class Mollie(Generic):
 
     kind: ClassVar[str] = "mollie"
     docs_url: ClassVar[str] = "https://docs.mollie.com/reference/webhooks-new"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-11-29"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=26)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=15)
     scheme_default: ClassVar[Scheme | None] = Scheme(
@@ -58,7 +57,7 @@ class Mollie(Generic):
         subject="/entityId",
         occurred_at="/createdAt",
         # The unsigned kind sends forms, whose id is that of a payment and comes again and again.
-        accept_content_types=("application/json", "application/hal+json", "text/plain", ""),
+        accept_content_types=("application/json", "application/hal+json", ""),
     )
 
 
@@ -71,7 +70,7 @@ class MollieClassic(Generic):
 
     kind: ClassVar[str] = "mollie_classic"
     docs_url: ClassVar[str] = "https://docs.mollie.com/reference/webhooks"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=26)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=15)
     scheme_default: ClassVar[Scheme | None] = Scheme(
@@ -87,7 +86,7 @@ class LemonSqueezy(Generic):
 
     kind: ClassVar[str] = "lemon_squeezy"
     docs_url: ClassVar[str] = "https://docs.lemonsqueezy.com/help/webhooks/signing-requests"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(seconds=155)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="X-Signature"),
@@ -104,8 +103,7 @@ class GoCardless(Generic):
 
     kind: ClassVar[str] = "gocardless"
     docs_url: ClassVar[str] = "https://developer.gocardless.com/api-reference/#webhooks-overview"
-    docs_date: ClassVar[str] = _DATE
-    retry_horizon: ClassVar[timedelta | None] = timedelta(days=7)
+    docs_date: ClassVar[str] = "2026-11-29"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="Webhook-Signature"),
@@ -136,7 +134,7 @@ class CoinbaseCommerce(Generic):
 
     kind: ClassVar[str] = "coinbase_commerce"
     docs_url: ClassVar[str] = "https://docs.cdp.coinbase.com/commerce/docs/webhooks-security"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-11-29"
     retry_horizon: ClassVar[timedelta | None] = timedelta(days=3)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="X-CC-Webhook-Signature"),
@@ -155,7 +153,7 @@ class WooCommerce(Generic):
 
     kind: ClassVar[str] = "woocommerce"
     docs_url: ClassVar[str] = "https://developer.woocommerce.com/docs/webhooks/"
-    docs_date: ClassVar[str] = _DATE
+    docs_date: ClassVar[str] = "2026-10-31"
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="X-WC-Webhook-Signature", encoding="base64"),
         id=("header:X-WC-Webhook-Source", "header:X-WC-Webhook-Topic", "item:"),

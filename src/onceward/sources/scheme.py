@@ -141,6 +141,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         occurred_at_unit: seconds or milliseconds.
         version: likewise, of what orders the events of one subject: a number, or ISO 8601.
         items: in a batch, the place of the list of its events; ``body:`` where the body is the list.
+            What is no list there is one event. Several: the first where there is something.
         payload_field: the field of a form body whose JSON is the payload.
         accept_content_types: others are malformed; by default any.
         handshake: see `Handshake`.
@@ -159,7 +160,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     occurred_at: Names = ()
     occurred_at_unit: Literal["s", "ms"] = "s"
     version: Names = ()
-    items: str | None = None
+    items: Names = ()
     payload_field: str = ""
     accept_content_types: tuple[str, ...] = ()
     handshake: tuple[Handshake, ...] = ()

@@ -56,7 +56,7 @@ class Reader:
             fault = "has id_ignore= and no id made of the whole event"
         elif not self._type or any(not places for _, places in self._rules):
             fault = "has no place of the type"
-        elif any(place.kind not in {"item", "body"} for place in self._items):
+        elif any(place.kind not in {"item", "body", "form"} for place in self._items):
             fault = f"takes its items from {scheme.items!r}, which is not in the body"
         if fault:
             raise ConfigError(

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 
 from onceward.core.errors import BodyMalformed, ConfigError
 from onceward.core.messages import HttpRequest
+from onceward.sources.reading import FORM, content_type
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # "token", RFC 9110
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*", re.DOTALL)  # RFC 6901
@@ -57,7 +58,7 @@ class Place:
                 '"body:<pointer>" or "const:<text>".',
             )
         self.text = text
-        self.kind = "body" if kind == "form" else kind
+        self.kind = kind
         self._name = rest
         self._path = (rest,) if kind == "form" else _parts(rest) if kind in {"item", "body"} else ()
 
@@ -74,7 +75,7 @@ class Place:
     @property
     def needs_body(self) -> bool:
         """Whether the body has to be read to find it."""
-        return self.kind in {"item", "body"}
+        return self.kind in {"item", "body", "form"}
 
     def find(self, request: HttpRequest, body: Any, item: Any) -> object:
         """Give what stands there, or None where nothing does.
@@ -93,7 +94,9 @@ class Place:
             return _sole(request.header_values(self._name), f"{self._name} headers", "latin-1")
         if self.kind == "query":
             return _sole(query_values(request, self._name), f"{self._name} parameters in its address")
-        value = body if self.kind == "body" else item
+        if self.kind == "form" and content_type(request) != FORM:
+            return None
+        value = item if self.kind == "item" else body
         for part in self._path:
             if isinstance(value, dict):
                 value = value.get(part)

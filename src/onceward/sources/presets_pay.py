@@ -161,7 +161,5 @@ class WooCommerce(Generic):
         subject="/id",
         occurred_at=("/date_modified_gmt", "/date_created_gmt"),
         version="/date_modified_gmt",
-        handshake=(
-            Handshake(match={"form:webhook_id": None, "header:Content-Type": _FORM}, phase="unverified"),
-        ),
+        handshake=(Handshake(match={"form:webhook_id": None}, phase="unverified"),),
     )

@@ -142,7 +142,7 @@ class SignatureProof:
     def covers(self, place: Place) -> bool:
         """Say whether what stands there is signed."""
         if place.header is None:
-            return place.kind in {"item", "body"} and bool(self.template.markers & _COVERING)
+            return place.kind in {"item", "body", "form"} and bool(self.template.markers & _COVERING)
         signed = {one.removeprefix("header:").lower() for one in self.template.markers if ":" in one}
         is_the_id = "id" in self.template.markers and self.id_place and self.id_place.header == place.header
         return bool(is_the_id) or place.header.lower() in signed

@@ -59,7 +59,6 @@ class Question:
         self._rule = rule
         self._keys = keys
         self._match = Match(rule.match)
-        self.needs_body = self._match.needs_body
         self._reply = Template(rule.reply)
         self._headers = {name: Template(text) for name, text in rule.headers.items()}
         self._places: dict[str, Place] = {}
@@ -68,6 +67,7 @@ class Question:
             if marker.startswith(_HMAC) and (keys is None or not keys.is_symmetric):
                 fault = f"answers with {{{marker}}} and has no secret to sign it with"
             self._places[marker] = Place(marker.removeprefix(_HMAC))
+        self.needs_body = self._match.needs_body or any(one.needs_body for one in self._places.values())
         if rule.method == "POST" and not rule.match:
             fault = "takes every POST for a question"
         elif not all(map(is_header_name, rule.headers)):

@@ -12,7 +12,7 @@ from onceward.sources.base import parse_json
 
 # Beyond the receiver's own limit for what a sender may send; against gzip bombs.
 DECODED_BYTES_MAX = 16 * 1024 * 1024
-_FORM = "application/x-www-form-urlencoded"
+FORM = "application/x-www-form-urlencoded"
 _FORM_FIELDS_MAX = 1000
 
 
@@ -34,7 +34,7 @@ def read_body(request: HttpRequest, payload_field: str = "") -> Body:
         BodyMalformed: it is neither JSON nor, by its content type, a form.
     """
     raw = decoded_body(request)
-    if content_type(request) != _FORM:
+    if content_type(request) != FORM:
         return Body(parse_json(raw), raw is request.body)
     fields = form_fields(raw)
     if fields is None:

@@ -43,6 +43,7 @@ class CloudEvents(Generic):
         insecure: see `Source`.
         public_url: see `Generic`.
         tolerance: likewise.
+        keeps_malformed: likewise.
         origins: those that may send, for the question that a sender asks before its first delivery;
             ``*`` means any: who may deliver is decided by the secrets.
         fields: ``token=`` or ``signature=`` and ``timestamp=`` of `Scheme`.
@@ -59,6 +60,8 @@ class CloudEvents(Generic):
     retry_horizon: ClassVar[timedelta | None] = None
     is_batching: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("POST", "OPTIONS")
+    # In binary mode an event's attributes are headers, and no event can be read again without them.
+    kept_headers: ClassVar[tuple[str, ...]] = ("ce-*",)
     handshake_phase: ClassVar[Literal["verified", "unverified"]] = "unverified"
     scheme_default: ClassVar[Scheme | None] = Scheme(token="bearer")  # noqa: S106 (a kind of token)
 
@@ -70,6 +73,7 @@ class CloudEvents(Generic):
         insecure: bool = False,
         public_url: str | None = None,
         tolerance: Duration | None = None,
+        keeps_malformed: bool = False,
         origins: str | Sequence[str] = "*",
         **fields: Any,
     ) -> None:
@@ -86,6 +90,7 @@ class CloudEvents(Generic):
             insecure=insecure,
             public_url=public_url,
             tolerance=tolerance,
+            keeps_malformed=keeps_malformed,
             **fields,
         )
         self.origins = (origins,) if isinstance(origins, str) else tuple(origins)

@@ -34,6 +34,8 @@ class Generic(Source):
         public_url: the address with which the sender calls, where its signature covers that and
             this process sees another one: scheme and host, or the whole of it.
         tolerance: of the signed time, instead of the scheme's, to either side.
+        keeps_malformed: keep a genuine delivery that does not hold what the scheme says, and answer
+            2xx, instead of refusing it with 400: for as long as the scheme is not tried out.
         fields: those of `Scheme`, as values or as tables of text; a kind of the catalogue has them
             already, and what is given here wins.
 
@@ -54,6 +56,7 @@ class Generic(Source):
         insecure: bool = False,
         public_url: str | None = None,
         tolerance: Duration | None = None,
+        keeps_malformed: bool = False,
         **fields: Any,
     ) -> None:
         if name is None and self.scheme_default is None:
@@ -87,7 +90,12 @@ class Generic(Source):
         rules = [one for one in scheme.handshake if not insecure or "{hmac:" not in one.reply]
         self._questions = [Question(rule, keys, source=self.name) for rule in rules]
         # What other sources know by their class, this one knows by its scheme.
-        facts: dict[str, object] = {"is_batching": True} if scheme.items else {}
+        is_decoded = scheme.signature is not None and scheme.signature.signed == "decoded"
+        facts: dict[str, object] = {"encoded_bodies": "decoded" if is_decoded else "as-sent"}
+        if scheme.items:
+            facts["is_batching"] = True
+        if keeps_malformed:
+            facts["keeps_malformed"] = True
         if rules:
             facts["methods"] = tuple(dict.fromkeys(["POST", *(one.method for one in rules)]))
         if any(one.phase == "unverified" for one in rules):

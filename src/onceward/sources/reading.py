@@ -70,22 +70,21 @@ def form_fields(raw: bytes) -> list[tuple[str, str]] | None:
 def decoded_body(request: HttpRequest) -> bytes:
     """Give the body without its Content-Encoding: itself, or what is inside of gzip or deflate.
 
+    A body that is not of its encoding is given as it is: a server in front has decoded it and left
+    the header, and what cannot be read will not be.
+
     Raises:
-        BodyMalformed: the encoding is another, or the body is not of it, or larger inside than
-            `DECODED_BYTES_MAX`.
+        BodyMalformed: it is larger inside than `DECODED_BYTES_MAX`, or cut off.
     """
-    encodings = request.header_values("content-encoding")
-    encoding = b",".join(encodings).strip().lower()
-    if encoding in (b"", b"identity"):
-        return request.body
+    encoding = b",".join(request.header_values("content-encoding")).strip().lower()
     if encoding not in (b"gzip", b"x-gzip", b"deflate"):
-        raise _malformed("has a Content-Encoding that is not known")
+        return request.body
     # 32 more than the window's bits: gzip and zlib are told apart by their heads.
     inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
     try:
         inflated = inflater.decompress(request.body, DECODED_BYTES_MAX)
-    except zlib.error as error:
-        raise _malformed("is not of its Content-Encoding") from error
+    except zlib.error:
+        return request.body
     if not inflater.eof or inflater.unused_data:
         raise _malformed(f"is cut off, has something behind it, or is over {DECODED_BYTES_MAX} bytes inside")
     return inflated

@@ -11,11 +11,13 @@ import inspect
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from onceward import sources
 from onceward.core import errors, failpoints, settings, states, takeover
+from onceward.core.duration import show, to_ms
 from onceward.sources import Source
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,8 +34,6 @@ class Part(NamedTuple):
     names: tuple[str, ...]
     says: str = ""
 
-
-SENDERS = sorted(name for name in sources.__all__ if name[0].isupper() and name != "Source")
 
 API: tuple[Part, ...] = (
     Part("The app", "onceward", ("App",)),
@@ -83,22 +83,54 @@ API: tuple[Part, ...] = (
         "All errors, with their codes: [errors](errors.md).",
     ),
     Part("Version", "onceward", ("__version__",)),
-    Part("Sources", "onceward.sources", ("Source", "create", "kinds", "source_class", *SENDERS)),
+    Part(
+        "Sources",
+        "onceward.sources",
+        (
+            "Stripe",
+            "GitHub",
+            "CloudEvents",
+            "Generic",
+            "Hmac",
+            "Source",
+            "create",
+            "kinds",
+            "from_functions",
+        ),
+        "All kinds: [sources](sources.md).",
+    ),
+    Part(
+        "Describing a sender",
+        "onceward.sources.scheme",
+        ("Scheme", "Signature", "Timestamp", "Handshake", "TypeRule", "Reply"),
+        "The fields of `Generic`; see [write your own source](../write-a-source.md).",
+    ),
+    Part("Places in a delivery", "onceward.sources.place", ("Place",)),
     Part("Triggers", "onceward.core.triggers", ("Trigger",)),
     Part(
         "For a source of your own",
         "onceward.core.messages",
         ("HttpRequest", "HttpResponse"),
-        "Beside `Source`; see [receive events](../receiving.md#a-sender-that-is-not-listed).",
+        "Beside `Source`; see [write your own source](../write-a-source.md).",
     ),
     Part("What a source gives", "onceward.core.arrival", ("Verified", "Incoming")),
     Part("Reading a body", "onceward.sources.base", ("parse_json", "parse_object", "identifier")),
     Part(
         "Checking a signature",
         "onceward.sources.signing",
-        ("sole_header", "hex_hmac", "base64_hmac", "matching_secret", "unix_ms", "check_window"),
+        (
+            "sole_header",
+            "hex_hmac",
+            "base64_hmac",
+            "matching_secret",
+            "matching_key",
+            "unix_ms",
+            "iso_ms",
+            "check_window",
+        ),
     ),
     Part("Testing", "onceward.testing", ("failpoints", "check_invariants", "Violation", "History")),
+    Part("Testing sources", "onceward.testing.source_suite", ("SourceCase", "Example", "Check", "fuzz")),
     Part("Servers for tests", "onceward.testing.servers", ("PostgresServer", "PgBouncer", "PostgresAddress")),
     Part("A proxy that loses things", "onceward.testing.tcp_proxy", ("TcpProxy",)),
 )
@@ -109,6 +141,14 @@ MEMBERS = {
     "Retry": (),
     "StepKey": (),
     "Trigger": (),
+    "Stripe": (),
+    "GitHub": (),
+    "Hmac": (),
+    "CloudEvents": (),
+    "Generic": (),
+    "Place": (),
+    "SourceCase": (),
+    "Check": (),
     "TcpProxy": (
         "start", "stop", "dsn", "cut", "refuse", "blackhole", "delay", "heal", "drop_commit_reply", "cut_before_commit",
     ),
@@ -284,6 +324,86 @@ gives this table. [Test workflows](../testing.md#crashes) shows how to use them.
 """
 
 
+def sources_page() -> str:
+    """Give the catalogue of sources: what each is called, what it does, where its facts are from."""
+    rows = []
+    sections = []
+    for kind in sources.kinds():
+        source = sources.class_of(kind)
+        facts = [
+            shown_length(tolerance_of(source)),
+            "yes" if is_batching(source) else "",
+            shown_length(source.retry_horizon),
+            shown_length(source.reply_deadline),
+        ]
+        rows.append(f"| [`{kind}`](#{kind.replace('_', '-')}) | {' | '.join(facts)} |")
+        options = options_of(source)
+        compared = f", compared on {source.docs_date}" if source.docs_date else ""
+        sections.append(
+            f"### {kind}\n\n{text_of(source)}\n\n"
+            f'`{source.__name__}` in `{source.__module__}`, or `create("{kind}", …)`.'
+            + (f" Options: {', '.join(f'`{name}`' for name in options)}." if options else "")
+            + f"\n[Documentation]({source.docs_url}){compared}.\n"
+        )
+    newline = "\n"
+    return f"""# Sources
+
+Every kind has a name for `onceward.sources.create(kind, name=…, secrets=[…])`; two accounts of one
+provider are two names. All take `secrets=`, several during a rotation, or `insecure=True`.
+
+| kind | signed time may lie off by | several events a delivery | tries again for | waits for a reply |
+| --- | --- | --- | --- | --- |
+{newline.join(rows)}
+
+Empty: no, not said, or not known. A sender that signs no time can be replayed for ever; the event's id
+is then the only defence, so identities are kept for good. A sender that is not here: [write your own
+source](../write-a-source.md).
+
+## Each
+
+{newline.join(sections)}
+"""
+
+
+COMMON_OPTIONS = {"name", "secrets", "insecure"}
+
+
+def options_of(source: type[Source]) -> list[str]:
+    """Give the options of a kind beside those that all have."""
+    scheme = getattr(source, "scheme_default", None)
+    useless = set()
+    if scheme is not None:
+        useless |= set() if scheme.timestamp else {"tolerance"}
+        useless |= set() if scheme.signature and "{url}" in scheme.signature.template else {"public_url"}
+        useless -= set() if source.__module__.startswith("onceward.sources.presets") else useless
+    return [
+        name
+        for name, parameter in inspect.signature(source).parameters.items()
+        if name not in COMMON_OPTIONS | useless and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+
+
+def tolerance_of(source: type[Source]) -> timedelta | None:
+    """Give how far the signed time of a kind may lie from now; None where it signs none."""
+    scheme = getattr(source, "scheme_default", None)
+    if scheme is not None and scheme.timestamp is not None:
+        return timedelta(milliseconds=to_ms(scheme.timestamp.tolerance, what=source.kind))
+    parameter = inspect.signature(source).parameters.get("tolerance")
+    default = None if parameter is None else parameter.default
+    return default if isinstance(default, timedelta) else getattr(source, "tolerance_default", None)
+
+
+def is_batching(source: type[Source]) -> bool:
+    """Say whether a delivery of a kind may hold several events."""
+    scheme = getattr(source, "scheme_default", None)
+    return source.is_batching or bool(scheme is not None and scheme.items)
+
+
+def shown_length(length: timedelta | None) -> str:
+    """Give a length of time in words; empty for None."""
+    return "" if length is None else show(length // timedelta(milliseconds=1))
+
+
 def api_page() -> str:
     """Give the page of public names, part by part."""
     text = "# API\n\nImport what has no module named here from `onceward`.\n"
@@ -327,8 +447,6 @@ def public_members(owner: type) -> list[str]:
     """Give the methods and properties of a class that are for users, as they are written."""
     if owner.__name__ in MEMBERS:
         return list(MEMBERS[owner.__name__])
-    if issubclass(owner, Source) and owner is not Source:
-        return []  # the page says it once, of Source
     found: dict[str, None] = {}
     for base in reversed([base for base in owner.__mro__ if base.__module__.startswith("onceward.")]):
         for name, value in vars(base).items():
@@ -347,6 +465,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors": errors_page,
     "failpoints": failpoints_page,
     "settings": settings_page,
+    "sources": sources_page,
     "states": states_page,
 }
 

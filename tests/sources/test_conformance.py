@@ -23,6 +23,10 @@ DAMAGED = 100_000 if IS_CAMPAIGN else 300
 
 def test_every_kind_has_a_case() -> None:
     assert set(CASES) == set(kinds())
+    for kind, case in CASES.items():
+        source = case.source()
+        assert source.kind == kind
+        assert source.docs_url
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=str)

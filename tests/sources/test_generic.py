@@ -28,7 +28,7 @@ SECRET = "a generic secret"
 BODY = b'{"id": "e-1", "type": "order.paid", "note": "{timestamp} {body}"}'
 NOW_S = 1_780_000_000
 NOW_MS = NOW_S * 1000
-PLACES = {"id": "/id", "type": "/type"}
+PLACES: dict[str, Any] = {"id": "/id", "type": "/type"}
 
 
 def source(signature: dict[str, Any] | None = None, **fields: Any) -> Generic:

@@ -187,6 +187,8 @@ class Generic(Source):
         headers = {"Content-Type": "application/json", **self.scheme.require}
         for places, text in ((self.scheme.id, event_id), (self.scheme.type, event_type)):
             header = next((one for one in names(places) if one.startswith("header:")), None)
+            if places is self.scheme.type and len(names(places)) > 1:
+                text = text.partition(".")[0]  # the rest stands in the body
             if header is not None:
                 headers[Place(header).header or ""] = text
         if isinstance(self._proof, TokenProof):

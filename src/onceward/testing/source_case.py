@@ -40,6 +40,7 @@ class SourceCase:
         covers_body: the signature covers the whole body, so that one changed byte is refused.
         is_checked: False for a source that cannot check anything (``insecure=True``).
         is_lasting: False where every delivery is an event of its own, also a second attempt.
+        has_expiry: the sender signs until when a delivery is good, not when it was sent.
     """
 
     make: Callable[[Sequence[str]], Source]
@@ -49,6 +50,7 @@ class SourceCase:
     covers_body: bool = True
     is_checked: bool = True
     is_lasting: bool = True
+    has_expiry: bool = False
 
     def source(self) -> Source:
         """Give the source with the secret of the examples."""

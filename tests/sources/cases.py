@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from onceward.core.messages import HttpRequest
-from onceward.sources import Source, create
+from onceward.sources import Source, create, kinds
 from onceward.testing.source_suite import Example, SourceCase
+from tests.sources.signed_cases import has_examples, signed_case
 
 SECRET = "a secret of 32 characters and two"
 OTHER = "another secret, as long as that is"
@@ -459,3 +460,5 @@ CASES: dict[str, SourceCase] = {
         plain("x-xero-signature", encode=b64_mac),
     ),
 }
+
+CASES |= {kind: signed_case(kind) for kind in kinds() if kind not in CASES and has_examples(kind)}

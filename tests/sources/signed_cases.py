@@ -24,6 +24,8 @@ URL = "https://shop.example.com/hooks/source"
 COVERING_LESS = frozenset(
     {"adyen", "aws_sns", "gitlab", "google_pubsub", "mailgun", "microsoft_graph", "telegram"}
 )
+# Kinds whose sender signs a token that is good until some time.
+EXPIRING = frozenset({"fusionauth", "google_pubsub"})
 
 
 def has_examples(kind: str) -> bool:
@@ -42,7 +44,12 @@ def signed_case(kind: str) -> SourceCase:
         )
         examples.append(Example(first, NOW_MS, again))
     return SourceCase(
-        lambda secrets: make(kind, secrets), secret, other, tuple(examples), kind not in COVERING_LESS
+        lambda secrets: make(kind, secrets),
+        secret,
+        other,
+        tuple(examples),
+        covers_body=kind not in COVERING_LESS,
+        has_expiry=kind in EXPIRING,
     )
 
 
@@ -64,7 +71,8 @@ def signed(
 
 def make(kind: str, secrets: Sequence[str]) -> Source:
     private = [PRIVATE[secret] for secret in secrets if secret in PRIVATE]
-    return create(kind, secrets=list(secrets), **({"private_keys": private} if private else {}))
+    options = rsa_options(kind) or ({"private_keys": private} if private else {})
+    return create(kind, secrets=list(secrets), **options)
 
 
 PRIVATE: dict[str, str] = {}
@@ -77,6 +85,9 @@ def secrets_of(kind: str) -> tuple[str, str]:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
     keys: Any
+    if kind == "aws_sns":
+        topic = "arn:aws:sns:eu-west-1:123456789012"
+        return f"{topic}:orders", f"{topic}:returns"
     if kind == "adyen":
         return "44" * 32, "45" * 32
     if kind in ("standard_webhooks", "svix", "clerk", "resend", "openai"):
@@ -107,3 +118,23 @@ def _pem_pair(keys: Any) -> tuple[str, str]:
         PRIVATE[text] = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
         public.append(text)
     return public[0], public[1]
+
+
+@cache
+def rsa_options(kind: str) -> dict[str, Any]:
+    """Give the options of kinds whose sender has one key for all its users."""
+    import jwt
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    if kind not in ("aws_sns", "google_pubsub", "paypal"):
+        return {}
+    key = rsa.generate_private_key(65537, 2048)
+    public, _ = _pem_pair([key, key])
+    options: dict[str, Any] = {"private_keys": PRIVATE.pop(public)}
+    if kind == "google_pubsub":
+        jwk = json.loads(jwt.get_algorithm_by_name("RS256").to_jwk(key.public_key()))
+        return options | {
+            "service_account": "push@project.iam.gserviceaccount.com",
+            "jwks": json.dumps({"keys": [jwk]}),
+        }
+    return options | {"certificate" if kind == "aws_sns" else "certificates": public}

@@ -492,6 +492,19 @@ def test_a_derived_id_ignores_what_it_is_told_to_and_the_spelling() -> None:
     assert len(first[0]) == 32
 
 
+def test_a_sender_that_sometimes_gives_an_id_has_one_derived_otherwise() -> None:
+    acme = source({}, id="header:X-Id", id_else="derived", id_ignore=["/attempt"])
+
+    given, missing, empty, again = (
+        acme.normalize(HttpRequest.of(b'{"type":"t","attempt":%d}' % attempt, headers))[0]
+        for attempt, headers in ((1, {"X-Id": "e-1"}), (1, {}), (1, {"X-Id": ""}), (2, {}))
+    )
+
+    assert (given.id, given.id_is_derived, given.id_is_signed) == ("e-1", False, False)
+    assert missing.id == empty.id == again.id != "e-1"
+    assert (missing.id_is_derived, missing.id_is_signed) == (True, True)
+
+
 def test_a_composed_id_keeps_its_parts_apart() -> None:
     fields: dict[str, Any] = {"id": ["/a", "/b"]}
 
@@ -755,6 +768,8 @@ def test_a_kind_of_ones_own_is_a_class_with_a_scheme() -> None:
         ({"id": ["const:a", "const:b"]}, "same for all"),
         ({"id_ignore": ["/a"]}, "id_ignore"),
         ({"id": "derived", "id_ignore": ["header:X"]}, "no JSON pointer"),
+        ({"id_else": "derived", "id": ["/a", "/b"]}, "no sole place"),
+        ({"id_else": "received"}, "received"),
         ({"type": []}, "no place of the type"),
         ({"items": "header:X"}, "not in the body"),
         ({"require": {"X y": "1"}}, "X y"),

@@ -212,6 +212,17 @@ def test_events_of_published_bodies() -> None:
     assert facts("line", VECTORS["line, documented"][2]) == []
 
 
+def test_box_and_razorpay_without_an_id_have_one_derived() -> None:
+    box, razorpay = create("box", secrets=[SECRET]), create("razorpay", secrets=[SECRET])
+
+    for source, body in ((box, BOX_BODY), (razorpay, b'{"event":"payment.captured"}')):
+        [one] = source.normalize(HttpRequest.of(body))
+        assert one.id_is_derived
+        assert source.normalize(HttpRequest.of(body)) == [one]
+    [given] = razorpay.normalize(HttpRequest.of(b'{"event":"e"}', {"X-Razorpay-Event-Id": "LC6"}))
+    assert (given.id, given.id_is_derived, given.id_is_signed) == ("LC6", False, False)
+
+
 def test_line_keeps_the_id_and_tells_the_conversation() -> None:
     body = (
         b'{"destination":"xxx","events":[{"type":"message","timestamp":1625665242211,"source":{"type":"group",'

@@ -52,8 +52,10 @@ class Reader:
             fault = f"takes its ids from {scheme.id!r}, which is the same for all events"
         elif any(not place.path for place in self._ignored):
             fault = "leaves out of its ids what is no JSON pointer into the event"
-        elif self._ignored and scheme.id != DERIVED and not any(place.path == () for place in self._id):
+        elif self._ignored and not _uses_whole(scheme, self._id):
             fault = "has id_ignore= and no id made of the whole event"
+        elif scheme.id_else and len(self._id) != 1:
+            fault = "has id_else= and no sole place of the id"
         elif not self._type or any(not places for _, places in self._rules):
             fault = "has no place of the type"
         elif any(place.kind not in {"item", "body", "form"} for place in self._items):
@@ -64,8 +66,8 @@ class Reader:
                 means="Its events could not be told apart, or not be read.",
                 todo="Compare the configuration with the sender's documentation.",
             )
-        self._is_id_derived = scheme.id == DERIVED or len(self._id) > 1
-        self._is_id_signed = all(covers(place) for place in self._id) if self._id else covers(Place("body:"))
+        self._is_body_signed = covers(Place("body:"))
+        self._is_id_signed = all(map(covers, self._id)) if self._id else self._is_body_signed
 
     def read(self, request: HttpRequest) -> list[Incoming]:
         """Give the events of a delivery.
@@ -95,28 +97,39 @@ class Reader:
                     return value
             return None
 
+        event_id = self._given_id(request, body.value, item)
         return Incoming(
-            id=self._event_id(request, body.value, item),
+            id=self._derived_id(request, body.value, item) if event_id is None else event_id,
             type=self._event_type(request, body.value, item),
             payload=item,
             payload_is_body=is_whole,
             subject=first(self._subject, subject_or_none),
             occurred_at_ms=first(self._occurred_at, self._time_or_none),
             version=first(self._version, _version_or_none),
-            id_is_signed=self._is_id_signed,
-            id_is_derived=self._is_id_derived or self._scheme.id == RECEIVED,
+            id_is_signed=self._is_id_signed
+            if event_id is not None or len(self._id) > 1
+            else self._is_body_signed,
+            id_is_derived=event_id is None,
         )
 
-    def _event_id(self, request: HttpRequest, body: Any, item: Any) -> str:
+    def _given_id(self, request: HttpRequest, body: Any, item: Any) -> str | None:
+        """Give the id that the sender gives; None where it is to be derived."""
+        if len(self._id) != 1 or self._id[0].path == ():
+            return None
+        place = self._id[0]
+        found = place.find(request, body, item)
+        if self._scheme.id_else and found in (None, ""):
+            return None
+        return identifier(found, f"the id at {place.text}")
+
+    def _derived_id(self, request: HttpRequest, body: Any, item: Any) -> str:
         if self._scheme.id == RECEIVED:
             return _hashed(item, request.received_at_ms)
-        if self._scheme.id == DERIVED:
+        if len(self._id) <= 1:
             return _hashed(self._lasting(item))
         parts = [
             self._lasting(item) if place.path == () else place.find(request, body, item) for place in self._id
         ]
-        if len(parts) == 1 and self._id[0].path != ():
-            return identifier(parts[0], f"the id at {self._id[0].text}")
         if all(part is None for part, place in zip(parts, self._id, strict=True) if place.kind != "const"):
             raise _malformed("Nothing of which the id is made is in the delivery")
         return _hashed(*parts)
@@ -143,6 +156,11 @@ class Reader:
             return iso_or_none(value)
         ms = number * (1000 if self._scheme.occurred_at_unit == "s" else 1)
         return int(ms) if 0 <= ms <= _MS_MAX else None
+
+
+def _uses_whole(scheme: Scheme, places: Sequence[Place]) -> bool:
+    """Say whether ids are made of the whole event, sometimes at least."""
+    return DERIVED in (scheme.id, scheme.id_else) or any(place.path == () for place in places)
 
 
 def _places(given: Names) -> tuple[Place, ...]:

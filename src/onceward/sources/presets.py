@@ -96,6 +96,8 @@ class Intercom(Generic):
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="X-Hub-Signature", algorithm="sha1", prefix="sha1="),
         id="/id",
+        id_else="derived",
+        id_ignore=("/delivery_attempts", "/delivery_status", "/delivered_at", "/first_sent_at"),
         type="/topic",
         subject="/data/item/id",
         occurred_at="/created_at",
@@ -153,6 +155,7 @@ class Box(Generic):
         timestamp=Timestamp(place="header:BOX-DELIVERY-TIMESTAMP", unit="iso", tolerance="10m"),
         require={"BOX-SIGNATURE-VERSION": "1", "BOX-SIGNATURE-ALGORITHM": "HmacSHA256"},
         id="/id",
+        id_else="derived",
         type="/trigger",
         subject="/source/id",
         occurred_at="/created_at",

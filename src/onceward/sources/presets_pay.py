@@ -25,6 +25,7 @@ class Razorpay(Generic):
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="X-Razorpay-Signature"),
         id="header:X-Razorpay-Event-Id",
+        id_else="derived",
         type="/event",
         subject=(
             "/payload/payment/entity/id",

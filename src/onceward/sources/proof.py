@@ -50,7 +50,7 @@ class SignedTime:
 
     def read_ms(self, raw: bytes) -> int:
         """Give the time in milliseconds, or refuse."""
-        return iso_ms(raw) if self.unit == "iso" else unix_ms(raw, self.unit)
+        return iso_ms(raw) if self.unit == "iso" else unix_ms(raw, "ms" if self.unit == "ms" else "s")
 
     def written(self, now_ms: int) -> str:
         """Give the time as the sender would write it."""

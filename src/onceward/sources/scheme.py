@@ -133,6 +133,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         id: the place of the event's id, the same on every redelivery and different for every event.
             Several places: an id derived from what stands there. ``derived``: one derived from the
             whole event. ``received``: one for each delivery, for senders that only say "look".
+        id_else: ``derived``, where the id's place may be empty; by default the event is then malformed.
         id_ignore: JSON pointers to what changes between attempts, left out of derived ids.
         type: the place of the type; several: what stands there, joined by dots.
         type_rules: see `TypeRule`.
@@ -153,6 +154,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     token: str | None = None
     require: dict[str, str] = {}
     id: Names = "derived"
+    id_else: Literal["", "derived"] = ""
     id_ignore: tuple[str, ...] = ()
     type: Names = "const:event"
     type_rules: tuple[TypeRule, ...] = ()

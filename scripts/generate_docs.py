@@ -86,18 +86,8 @@ API: tuple[Part, ...] = (
     Part(
         "Sources",
         "onceward.sources",
-        (
-            "Stripe",
-            "GitHub",
-            "CloudEvents",
-            "Generic",
-            "Hmac",
-            "Source",
-            "create",
-            "kinds",
-            "from_functions",
-        ),
-        "All kinds: [sources](sources.md).",
+        tuple(sources.__all__),
+        "What each kind is good for: [sources](sources.md).",
     ),
     Part(
         "Describing a sender",
@@ -141,11 +131,6 @@ MEMBERS = {
     "Retry": (),
     "StepKey": (),
     "Trigger": (),
-    "Stripe": (),
-    "GitHub": (),
-    "Hmac": (),
-    "CloudEvents": (),
-    "Generic": (),
     "Place": (),
     "SourceCase": (),
     "Check": (),
@@ -329,7 +314,7 @@ def sources_page() -> str:
     rows = []
     sections = []
     for kind in sources.kinds():
-        source = sources.class_of(kind)
+        source = sources.source_class(kind)
         facts = [
             shown_length(tolerance_of(source)),
             "yes" if is_batching(source) else "",
@@ -341,7 +326,7 @@ def sources_page() -> str:
         compared = f", compared on {source.docs_date}" if source.docs_date else ""
         sections.append(
             f"### {kind}\n\n{text_of(source)}\n\n"
-            f'`{source.__name__}` in `{source.__module__}`, or `create("{kind}", …)`.'
+            f'`{source.__name__}(…)`, or `create("{kind}", …)`.'
             + (f" Options: {', '.join(f'`{name}`' for name in options)}." if options else "")
             + f"\n[Documentation]({source.docs_url}){compared}.\n"
         )
@@ -447,6 +432,8 @@ def public_members(owner: type) -> list[str]:
     """Give the methods and properties of a class that are for users, as they are written."""
     if owner.__name__ in MEMBERS:
         return list(MEMBERS[owner.__name__])
+    if issubclass(owner, Source) and owner is not Source:
+        return []  # the page says it once, of Source
     found: dict[str, None] = {}
     for base in reversed([base for base in owner.__mro__ if base.__module__.startswith("onceward.")]):
         for name, value in vars(base).items():

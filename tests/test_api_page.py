@@ -22,6 +22,8 @@ CONSTRUCTED = {
     "Stripe",
     "GitHub",
     "Hmac",
+    "Generic",
+    "CloudEvents",
     "PostgresServer",
     "PgBouncer",
     "TcpProxy",

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from onceward.core.messages import HttpRequest
-from onceward.sources import class_of, kinds
+from onceward.sources import kinds, source_class
 from onceward.sources.generic import Generic
 from tests.sources.cases import CASES
 from tests.sources.signed_cases import FIXTURES, has_examples, signed
@@ -15,7 +15,7 @@ from tests.sources.signed_cases import FIXTURES, has_examples, signed
 NOW_MS = 1_780_000_000_000
 # Nothing can be said of them before they are configured.
 BARE = {"generic", "hmac"}
-DESCRIBED = [kind for kind in kinds() if issubclass(class_of(kind), Generic) and kind not in BARE]
+DESCRIBED = [kind for kind in kinds() if issubclass(source_class(kind), Generic) and kind not in BARE]
 
 
 def test_every_described_kind_has_examples() -> None:

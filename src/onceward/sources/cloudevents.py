@@ -18,7 +18,7 @@ from onceward.core.duration import Duration
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import TEXT_CHARS_MAX, derived_id, identifier, parse_json, subject_or_none
-from onceward.sources.events import iso_or_none
+from onceward.sources.fields import iso_or_none
 from onceward.sources.generic import Generic
 from onceward.sources.place import Place
 from onceward.sources.proof import SignatureProof
@@ -155,7 +155,7 @@ class CloudEvents(Generic):
             payload=event,
             payload_is_body=is_whole,
             subject=subject_or_none(event.get("subject")),
-            occurred_at_ms=iso_or_none(event.get("time")),
+            occurred_at_ms=iso_or_none(event.get("time"), naive_is_utc=True),
             id_is_signed=proof is not None and all(proof.covers(Place(place)) for place in places),
         )
 

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
-from math import isfinite
 from typing import Any
 
 from onceward.core.arrival import Incoming
 from onceward.core.errors import BodyMalformed, ConfigError
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import derived_id, identifier, subject_or_none
+from onceward.sources.fields import integer_or_none, iso_or_none, millis_or_none, seconds_ms
 from onceward.sources.place import Place
 from onceward.sources.questions import Match
 from onceward.sources.reading import Body, content_type, read_body
 from onceward.sources.scheme import DERIVED, ID_WORDS, RECEIVED, Names, Scheme, names
-from onceward.sources.signing import EPOCH
-
-_MS_MAX = 253_402_300_799_999  # the end of the year 9999
-_VERSION_MAX = 2**63 - 1  # what every store can keep
-_DIGITS = re.compile(r"[0-9]{1,18}")
-_ISO_CHARS_MAX = 64
 
 
 class Reader:
@@ -151,11 +143,9 @@ class Reader:
         return item
 
     def _time_or_none(self, value: object) -> int | None:
-        number = _number_or_none(value)
-        if number is None:
-            return iso_or_none(value)
-        ms = number * (1000 if self._scheme.occurred_at_unit == "s" else 1)
-        return int(ms) if 0 <= ms <= _MS_MAX else None
+        found = seconds_ms(value) if self._scheme.occurred_at_unit == "s" else millis_or_none(value)
+        # Senders that leave the offset out mean UTC, or nobody could read them.
+        return found if found is not None else iso_or_none(value, naive_is_utc=True)
 
 
 def _uses_whole(scheme: Scheme, places: Sequence[Place]) -> bool:
@@ -175,31 +165,8 @@ def _find_quietly(place: Place, request: HttpRequest, body: Any, item: Any) -> o
 
 
 def _version_or_none(value: object) -> int | None:
-    number = _number_or_none(value)
-    if number is None:
-        return iso_or_none(value)
-    return number if type(number) is int and 0 <= number <= _VERSION_MAX else None
-
-
-def _number_or_none(value: object) -> int | float | None:
-    if isinstance(value, str):
-        return int(value) if _DIGITS.fullmatch(value) else None
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    return value if type(value) is int else None
-
-
-def iso_or_none(value: object) -> int | None:
-    """Give a time in ISO 8601 in Unix milliseconds, for information: an odd one is None."""
-    if not isinstance(value, str) or len(value) > _ISO_CHARS_MAX:
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    # Senders that leave the offset out mean UTC, or nobody could read them.
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(0, (moment - EPOCH) // timedelta(milliseconds=1))
+    found = integer_or_none(value)
+    return found if found is not None else iso_or_none(value, naive_is_utc=True)
 
 
 def _without(value: Any, path: tuple[str, ...]) -> Any:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from onceward.core.errors import BodyMalformed, ConfigError
 from onceward.core.messages import HttpRequest
-from onceward.sources.reading import FORM, content_type
+from onceward.sources.forms import is_form
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # "token", RFC 9110
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*", re.DOTALL)  # RFC 6901
@@ -94,7 +94,7 @@ class Place:
             return _sole(request.header_values(self._name), f"{self._name} headers", "latin-1")
         if self.kind == "query":
             return _sole(query_values(request, self._name), f"{self._name} parameters in its address")
-        if self.kind == "form" and content_type(request) != FORM:
+        if self.kind == "form" and not is_form(request):
             return None
         value = item if self.kind == "item" else body
         for part in self._path:

@@ -18,9 +18,10 @@ from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import identifier
 from onceward.sources.called_url import called_urls, checked_public_url
+from onceward.sources.forms import form_fields
 from onceward.sources.keys import Keys
 from onceward.sources.place import Place, is_header_name
-from onceward.sources.reading import decoded_body, form_fields, read_body
+from onceward.sources.reading import decoded_body, read_body
 from onceward.sources.scheme import ID_WORDS, Scheme, Signature, Timestamp, names
 from onceward.sources.secret import Secret
 from onceward.sources.signing import check_window, iso_ms, sole_header, unix_ms

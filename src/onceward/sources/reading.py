@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import zlib
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 
 from onceward.core.errors import BodyMalformed
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import parse_json
+from onceward.sources.forms import form_fields, form_object, is_form
 
 # Beyond the receiver's own limit for what a sender may send; against gzip bombs.
 DECODED_BYTES_MAX = 16 * 1024 * 1024
-FORM = "application/x-www-form-urlencoded"
-_FORM_FIELDS_MAX = 1000
 
 
 class Body(NamedTuple):
@@ -34,7 +32,7 @@ def read_body(request: HttpRequest, payload_field: str = "") -> Body:
         BodyMalformed: it is neither JSON nor, by its content type, a form.
     """
     raw = decoded_body(request)
-    if content_type(request) != FORM:
+    if not is_form(request):
         return Body(parse_json(raw), raw is request.body)
     fields = form_fields(raw)
     if fields is None:
@@ -44,27 +42,12 @@ def read_body(request: HttpRequest, payload_field: str = "") -> Body:
         if len(texts) != 1:
             raise _malformed(f"has {len(texts)} fields {payload_field}")
         return Body(parse_json(texts[0].encode("utf-8", "surrogatepass")), False)
-    values: dict[str, list[str]] = {}
-    for name, text in fields:
-        values.setdefault(name, []).append(text)
-    return Body(
-        {name: several[0] if len(several) == 1 else several for name, several in values.items()}, False
-    )
+    return Body(form_object(fields), False)
 
 
 def content_type(request: HttpRequest) -> str:
     """Give the media type in lower case, without parameters; empty when there is none."""
     return (request.header("content-type") or "").partition(";")[0].strip().lower()
-
-
-def form_fields(raw: bytes) -> list[tuple[str, str]] | None:
-    """Give the names and values of a form in order, blank ones too; None for what is no form in UTF-8."""
-    try:
-        return parse_qsl(
-            raw.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_FORM_FIELDS_MAX
-        )
-    except ValueError:
-        return None
 
 
 def decoded_body(request: HttpRequest) -> bytes:

@@ -97,7 +97,7 @@ def secrets_of(kind: str) -> tuple[str, str]:
         keys = [ed25519.Ed25519PrivateKey.from_private_bytes(bytes([n] * 32)) for n in (1, 2)]
         for key in keys:
             PRIVATE[key.public_key().public_bytes_raw().hex()] = key.private_bytes_raw().hex()
-        return tuple(key.public_key().public_bytes_raw().hex() for key in keys)  # type: ignore[return-value]
+        return tuple(key.public_key().public_bytes_raw().hex() for key in keys)
     if kind == "sendgrid":
         return _pem_pair([ec.derive_private_key(n, ec.SECP256R1()) for n in (0x5EED, 0x5EEE)])
     if kind == "telegram":

@@ -28,6 +28,7 @@ SECRET = "a generic secret"
 BODY = b'{"id": "e-1", "type": "order.paid", "note": "{timestamp} {body}"}'
 NOW_S = 1_780_000_000
 NOW_MS = NOW_S * 1000
+COMMA_LIST = {"header": "X", "item_separator": ",", "field": "v1"}
 PLACES: dict[str, Any] = {"id": "/id", "type": "/type"}
 
 
@@ -66,7 +67,8 @@ def taken(acme: Generic, headers: Any, body: bytes = BODY, now_ms: int = NOW_MS,
     ],
 )
 def test_a_template_is_filled_in_one_pass(template: str, message: bytes) -> None:
-    acme = source({"template": template}, timestamp={"place": "header:X-Time"}, id="header:X-Id")
+    time: dict[str, Any] = {"timestamp": {"place": "header:X-Time"}} if "{timestamp}" in template else {}
+    acme = source({"template": template}, id="header:X-Id", **time)
     headers = {
         "X-Sign": mac(message).hex(),
         "X-Time": str(NOW_S),
@@ -638,6 +640,25 @@ def test_a_question_is_echoed_or_signed() -> None:
     assert acme.handshake(HttpRequest.of(BODY, {"X-Sign": mac(BODY).hex()}), 0) is None
 
 
+def test_a_body_that_nobody_signed_is_not_read() -> None:
+    acme = source(
+        {},
+        handshake=[
+            {"match": {"/event": "ping"}},
+            {"match": {"form:id": None}, "phase": "unverified"},
+            {"method": "HEAD", "phase": "unverified"},
+        ],
+    )
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    bomb = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+
+    assert acme.handshake(HttpRequest.of(b"id=1", form), 0) is not None
+    assert acme.handshake(HttpRequest.of(method="HEAD"), 0) is not None
+    for request in (HttpRequest.of(b"{"), HttpRequest.of(gzip.compress(b"0" * 20_000_000), bomb)):
+        with pytest.raises(SignatureInvalid):
+            acme.handshake(request, 0)
+
+
 def test_replies_come_from_the_table() -> None:
     acme = source(
         {}, respond={"accepted": {"status": 200, "body": "[accepted]", "content_type": "text/plain"}}
@@ -753,6 +774,8 @@ def test_a_kind_of_ones_own_is_a_class_with_a_scheme() -> None:
         ({"timestamp": {"place": "field:t"}}, "no field for the signature"),
         ({"timestamp": {"place": "field:t"}, "signature": {"header": "X", "field": "v1"}}, "item_separator"),
         ({"timestamp": {"place": "const:1"}}, "nobody signs"),
+        ({"timestamp": {"place": "header:T"}}, "nobody signs"),
+        ({"timestamp": {"place": "field:t"}, "signature": COMMA_LIST}, "nobody signs"),
         ({"timestamp": {"place": "t"}}, "no place"),
         ({"timestamp": {"place": "header:T", "unit": "us"}}, "us"),
         ({"timestamp": {"place": "header:T", "tolerance": "0s"}}, "tolerance of 0"),

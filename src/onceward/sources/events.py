@@ -50,7 +50,7 @@ class Reader:
             fault = "has id_else= and no sole place of the id"
         elif not self._type or any(not places for _, places in self._rules):
             fault = "has no place of the type"
-        elif any(place.kind not in {"item", "body", "form"} for place in self._items):
+        elif not all(place.is_in_body for place in self._items):
             fault = f"takes its items from {scheme.items!r}, which is not in the body"
         if fault:
             raise ConfigError(
@@ -127,7 +127,9 @@ class Reader:
         return _hashed(*parts)
 
     def _event_type(self, request: HttpRequest, body: Any, item: Any) -> str:
-        places = next((places for match, places in self._rules if match.fits(request, body)), self._type)
+        places = next(
+            (places for match, places in self._rules if match.fits(request, lambda: body)), self._type
+        )
         found = [place.find(request, body, item) for place in places]
         if len(found) == 1:
             return identifier(found[0], f"the type at {places[0].text}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, ClassVar
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
@@ -88,7 +89,9 @@ class Generic(Source):
         keys = signed.keys if signed and self.secrets else None
         # Without a secret nothing can be signed, and no sender asks for it.
         rules = [one for one in scheme.handshake if not insecure or "{hmac:" not in one.reply]
-        self._questions = [Question(rule, keys, source=self.name) for rule in rules]
+        questions = [Question(rule, keys, source=self.name) for rule in rules]
+        # Those that need no proof first: the others refuse what has none.
+        self._questions = sorted(questions, key=lambda one: one.is_verified)
         # What other sources know by their class, this one knows by its scheme.
         is_decoded = scheme.signature is not None and scheme.signature.signed == "decoded"
         facts: dict[str, object] = {"encoded_bodies": "decoded" if is_decoded else "as-sent"}
@@ -148,18 +151,24 @@ class Generic(Source):
 
     def handshake(self, request: HttpRequest, now_ms: int) -> HttpResponse | None:
         """Give the answer of the first rule that fits."""
-        if not self._questions:
+        asked = [one for one in self._questions if one.method == request.method]
+        if not asked:
             return None
-        body: Any = None
-        if any(one.needs_body for one in self._questions if one.method == request.method):
+        is_verified = self.handshake_phase == "verified"
+
+        @cache
+        def body() -> Any:
             with suppress(BodyMalformed):  # then it is no question that needs the body
-                body = read_body(request, self.scheme.payload_field).value
-        for question in self._questions:
-            if not question.fits(request, body):
-                continue
-            if question.is_verified and self.handshake_phase == "unverified":
+                return read_body(request, self.scheme.payload_field).value
+            return None
+
+        for question in asked:
+            if question.is_verified and not is_verified:
+                # Before the body is read: strangers' bodies are not.
                 self.verify(request, now_ms)
-            return question.answer(request, body)
+                is_verified = True
+            if question.fits(request, body):
+                return question.answer(request, body)
         return None
 
     def respond(self, outcome: Outcome) -> HttpResponse | None:

@@ -73,9 +73,13 @@ class Place:
         return self._path if self.kind == "item" else None
 
     @property
-    def needs_body(self) -> bool:
-        """Whether the body has to be read to find it."""
+    def is_in_body(self) -> bool:
+        """Whether it is a place in the body."""
         return self.kind in {"item", "body", "form"}
+
+    def needs_body(self, request: HttpRequest) -> bool:
+        """Say whether the body of a request has to be read to find it."""
+        return self.kind in {"item", "body"} or (self.kind == "form" and is_form(request))
 
     def find(self, request: HttpRequest, body: Any, item: Any) -> object:
         """Give what stands there, or None where nothing does.

@@ -119,8 +119,12 @@ class SignatureProof:
             faults.append("a timestamp in a field of the signature header, and no field for the signature")
         if self._field and not self._separator and self.time and self.time.field:
             faults.append("two fields in one header and no item_separator")
-        if self.time and self.time.place and self.time.place.kind in {"const", "query"}:
-            faults.append("a timestamp that nobody signs")
+        # An unsigned time is no defence: who sends an old delivery again writes a new one.
+        is_time_signed = "timestamp" in self.template.markers or (
+            self.time is not None and self.time.place is not None and self.covers(self.time.place)
+        )
+        if self.time and not is_time_signed:
+            faults.append("a timestamp that nobody signs: no {timestamp} in the template")
         if faults:
             raise ConfigError(
                 f"Source {source!r} has {faults[0]}.",
@@ -143,7 +147,7 @@ class SignatureProof:
     def covers(self, place: Place) -> bool:
         """Say whether what stands there is signed."""
         if place.header is None:
-            return place.kind in {"item", "body", "form"} and bool(self.template.markers & _COVERING)
+            return place.is_in_body and bool(self.template.markers & _COVERING)
         signed = {one.removeprefix("header:").lower() for one in self.template.markers if ":" in one}
         is_the_id = "id" in self.template.markers and self.id_place and self.id_place.header == place.header
         return bool(is_the_id) or place.header.lower() in signed
@@ -311,7 +315,7 @@ class TokenProof:
 def _body_text(request: HttpRequest, place: Place, what: str) -> bytes:
     """Give what stands in the body or the address, before anything is proven, or refuse."""
     try:
-        body: Any = read_body(request).value if place.needs_body else None
+        body: Any = read_body(request).value if place.needs_body(request) else None
         found = identifier(place.find(request, body, body), f"the {what} at {place.text}")
     except BodyMalformed as error:
         raise SignatureInvalid(f"no {what} at {place.text}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -28,16 +28,20 @@ class Match:
         self._places = [
             (Place(place), None if text is None else text.encode("utf-8")) for place, text in match.items()
         ]
-        self.needs_body = any(place.needs_body for place, _ in self._places)
 
-    def fits(self, request: HttpRequest, body: Any) -> bool:
-        """Say whether all places have their texts; *body* is None where it cannot be read."""
+    def fits(self, request: HttpRequest, body: Callable[[], Any]) -> bool:
+        """Say whether all places have their texts.
+
+        Args:
+            request: as it came.
+            body: gives the value of its body, or None; only called where a place is in it.
+        """
         return all(self._has(place, text, request, body) for place, text in self._places)
 
     @staticmethod
-    def _has(place: Place, text: bytes | None, request: HttpRequest, body: Any) -> bool:
+    def _has(place: Place, text: bytes | None, request: HttpRequest, body: Callable[[], Any]) -> bool:
         try:
-            found = place.find(request, body, body)
+            found = _found(place, request, body)
         except BodyMalformed:
             return False
         if text is None:
@@ -67,7 +71,6 @@ class Question:
             if marker.startswith(_HMAC) and (keys is None or not keys.is_symmetric):
                 fault = f"answers with {{{marker}}} and has no secret to sign it with"
             self._places[marker] = Place(marker.removeprefix(_HMAC))
-        self.needs_body = self._match.needs_body or any(one.needs_body for one in self._places.values())
         if rule.method == "POST" and not rule.match:
             fault = "takes every POST for a question"
         elif not all(map(is_header_name, rule.headers)):
@@ -84,16 +87,16 @@ class Question:
                 todo="Compare the configuration with the sender's documentation.",
             )
 
-    def fits(self, request: HttpRequest, body: Any) -> bool:
-        """Say whether the request is this question."""
-        return request.method == self.method and self._match.fits(request, body)
+    def fits(self, request: HttpRequest, body: Callable[[], Any]) -> bool:
+        """Say whether the request is this question; see `Match.fits`."""
+        return self._match.fits(request, body)
 
-    def answer(self, request: HttpRequest, body: Any) -> HttpResponse | None:
+    def answer(self, request: HttpRequest, body: Callable[[], Any]) -> HttpResponse | None:
         """Give the answer, or None when what it has to hold is not there."""
         is_json = self._rule.content_type.startswith("application/json")
 
         def value(marker: str) -> bytes:
-            text = _echo(self._places[marker].find(request, body, body))
+            text = _echo(_found(self._places[marker], request, body))
             raw = text.encode("utf-8", "surrogatepass")
             if marker.startswith(_HMAC):
                 assert self._keys is not None
@@ -109,6 +112,11 @@ class Question:
             # What is sent back is never a page to a browser that was led here.
             headers |= {"Content-Type": self._rule.content_type, "X-Content-Type-Options": "nosniff"}
         return HttpResponse.of(self._rule.status, reply, headers)
+
+
+def _found(place: Place, request: HttpRequest, body: Callable[[], Any]) -> object:
+    value = body() if place.needs_body(request) else None
+    return place.find(request, value, value)
 
 
 def _echo(found: object) -> str:

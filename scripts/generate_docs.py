@@ -19,6 +19,7 @@ from onceward import sources
 from onceward.core import errors, failpoints, settings, states, takeover
 from onceward.core.duration import show, to_ms
 from onceward.sources import Source
+from onceward.sources.scheme import Scheme, names
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ROOT / "docs" / "generated"
@@ -328,7 +329,7 @@ def sources_page() -> str:
             f"### {kind}\n\n{text_of(source)}\n\n"
             f'`{source.__name__}(…)`, or `create("{kind}", …)`.'
             + (f" Options: {', '.join(f'`{name}`' for name in options)}." if options else "")
-            + f"\n[Documentation]({source.docs_url}){compared}.\n"
+            + f"\n{places_of(source)}[Documentation]({source.docs_url}){compared}.\n"
         )
     newline = "\n"
     return f"""# Sources
@@ -348,6 +349,31 @@ source](../write-a-source.md).
 
 {newline.join(sections)}
 """
+
+
+def places_of(source: type[Source]) -> str:
+    """Say where a described kind finds what tells its events apart; nothing of others."""
+    scheme = getattr(source, "scheme_default", None)
+    if scheme is None or (scheme.id, scheme.type) == (Scheme().id, Scheme().type):
+        return ""
+    left_out = f", without {listed(scheme.id_ignore)}" if scheme.id_ignore else ""
+    if scheme.id == "received":
+        event_id = "The id is new for each delivery"
+    elif scheme.id == "derived":
+        event_id = f"The id is derived from the whole event{left_out}"
+    elif isinstance(scheme.id, str):
+        otherwise = f", or derived from the whole event{left_out}" if scheme.id_else else ""
+        event_id = f"The id is at {listed(scheme.id)}{otherwise}"
+    else:
+        event_id = f"The id is derived from {listed(scheme.id)}"
+    subject = f", the subject at {listed(scheme.subject, ' or ')}" if scheme.subject else ""
+    return f"{event_id}; the type is at {listed(scheme.type, ' and ')}{subject}.\n"
+
+
+def listed(places: str | tuple[str, ...], last: str = " and ") -> str:
+    """Give places as code, in a row."""
+    shown = [f"`{one}`" for one in names(places)]
+    return last.join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
 COMMON_OPTIONS = {"name", "secrets", "insecure"}

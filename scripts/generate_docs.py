@@ -36,6 +36,8 @@ class Part(NamedTuple):
     says: str = ""
 
 
+SENDERS = sorted(name for name in sources.__all__ if name[0].isupper() and name != "Source")
+
 API: tuple[Part, ...] = (
     Part("The app", "onceward", ("App",)),
     Part("The app, blocking", "onceward.sync", ("SyncApp",)),
@@ -87,7 +89,7 @@ API: tuple[Part, ...] = (
     Part(
         "Sources",
         "onceward.sources",
-        tuple(sources.__all__),
+        ("Source", "create", "kinds", "source_class", "from_functions", *SENDERS),
         "What each kind is good for: [sources](sources.md).",
     ),
     Part(

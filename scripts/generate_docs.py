@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, cast
 
 from onceward import sources
 from onceward.core import errors, failpoints, settings, states, takeover
-from onceward.core.duration import show, to_ms
+from onceward.core.duration import show
 from onceward.sources import Source
-from onceward.sources.scheme import Scheme, names
+from onceward.sources.scheme import Scheme, in_words, names
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ROOT / "docs" / "generated"
@@ -320,7 +320,7 @@ def sources_page() -> str:
         source = sources.source_class(kind)
         facts = [
             shown_length(tolerance_of(source)),
-            "yes" if is_batching(source) else "",
+            "yes" if source.is_batching else "",
             shown_length(source.retry_horizon),
             shown_length(source.reply_deadline),
         ]
@@ -369,7 +369,10 @@ def places_of(source: type[Source]) -> str:
     else:
         event_id = f"The id is derived from {listed(scheme.id)}"
     subject = f", the subject at {listed(scheme.subject, ' or ')}" if scheme.subject else ""
-    return f"{event_id}; the type is at {listed(scheme.type, ' and ')}{subject}.\n"
+    proof = f"Its proof is {in_words(scheme)}.\n"
+    if scheme.signature is not None:
+        proof = proof.replace(scheme.signature.template, f"`{scheme.signature.template}`")
+    return f"{proof}{event_id}; the type is at {listed(scheme.type, ' and ')}{subject}.\n"
 
 
 def listed(places: str | tuple[str, ...], last: str = " and ") -> str:
@@ -383,33 +386,19 @@ COMMON_OPTIONS = {"name", "secrets", "insecure"}
 
 def options_of(source: type[Source]) -> list[str]:
     """Give the options of a kind beside those that all have."""
-    scheme = getattr(source, "scheme_default", None)
-    useless = set()
-    if scheme is not None:
-        useless |= set() if scheme.timestamp else {"tolerance"}
-        useless |= set() if scheme.signature and "{url}" in scheme.signature.template else {"public_url"}
-        useless -= set() if source.__module__.startswith("onceward.sources.presets") else useless
+    unused = source.options_unused() if issubclass(source, sources.Generic) else frozenset()
     return [
         name
         for name, parameter in inspect.signature(source).parameters.items()
-        if name not in COMMON_OPTIONS | useless and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        if name not in COMMON_OPTIONS | unused and parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
 
 
 def tolerance_of(source: type[Source]) -> timedelta | None:
     """Give how far the signed time of a kind may lie from now; None where it signs none."""
-    scheme = getattr(source, "scheme_default", None)
-    if scheme is not None and scheme.timestamp is not None:
-        return timedelta(milliseconds=to_ms(scheme.timestamp.tolerance, what=source.kind))
     parameter = inspect.signature(source).parameters.get("tolerance")
     default = None if parameter is None else parameter.default
     return default if isinstance(default, timedelta) else getattr(source, "tolerance_default", None)
-
-
-def is_batching(source: type[Source]) -> bool:
-    """Say whether a delivery of a kind may hold several events."""
-    scheme = getattr(source, "scheme_default", None)
-    return source.is_batching or bool(scheme is not None and scheme.items)
 
 
 def shown_length(length: timedelta | None) -> str:

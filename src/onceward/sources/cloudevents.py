@@ -95,6 +95,11 @@ class CloudEvents(Generic):
         )
         self.origins = (origins,) if isinstance(origins, str) else tuple(origins)
 
+    @classmethod
+    def options_unused(cls) -> frozenset[str]:
+        """Give none: its sender's signature is configured."""
+        return frozenset()
+
     def normalize(self, request: HttpRequest) -> list[Incoming]:
         """Give the event, or those of a batch, of which there may be none."""
         kind = content_type(request)

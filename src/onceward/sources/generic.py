@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import cache
 from typing import Any, ClassVar
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
-from onceward.core.duration import Duration
+from onceward.core.duration import Duration, to_ms
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import Source
@@ -48,6 +49,12 @@ class Generic(Source):
     docs_url: ClassVar[str] = "https://www.rfc-editor.org/rfc/rfc2104"
     # What a kind of the catalogue has; None for the bare source.
     scheme_default: ClassVar[Scheme | None] = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if vars(cls).get("scheme_default"):
+            for name, fact in _facts(cls.scheme_default).items():
+                setattr(cls, name, fact)
 
     def __init__(
         self,
@@ -94,16 +101,11 @@ class Generic(Source):
         self._questions = sorted(questions, key=lambda one: one.is_verified)
         # What other sources know by their class, this one knows by its scheme.
         is_decoded = scheme.signature is not None and scheme.signature.signed == "decoded"
-        facts: dict[str, object] = {"encoded_bodies": "decoded" if is_decoded else "as-sent"}
-        if scheme.items:
-            facts["is_batching"] = True
-        if keeps_malformed:
-            facts["keeps_malformed"] = True
-        if rules:
-            facts["methods"] = tuple(dict.fromkeys(["POST", *(one.method for one in rules)]))
-        if any(one.phase == "unverified" for one in rules):
-            facts["handshake_phase"] = "unverified"
-        vars(self).update(facts)
+        vars(self).update(
+            _facts(scheme),
+            encoded_bodies="decoded" if is_decoded else "as-sent",
+            keeps_malformed=keeps_malformed,
+        )
         self._replies = {
             outcome: HttpResponse.of(
                 one.status,
@@ -112,6 +114,17 @@ class Generic(Source):
             )
             for outcome, one in scheme.respond.items()
         }
+
+    @classmethod
+    def options_unused(cls) -> frozenset[str]:
+        """Give the options that mean nothing for this kind, for those who list them."""
+        scheme = cls.scheme_default
+        if scheme is None:
+            return frozenset()
+        unused = set() if scheme.timestamp else {"tolerance"}
+        if not (scheme.signature and "{url}" in scheme.signature.template):
+            unused.add("public_url")
+        return frozenset(unused)
 
     def _check_auth(self, scheme: Scheme) -> None:
         if scheme.signature is not None and scheme.token is not None:
@@ -215,6 +228,21 @@ def _stripped(secrets: str | Sequence[str]) -> str | Sequence[str]:
     if not isinstance(secrets, Sequence) or isinstance(secrets, bytes):
         return secrets
     return [one.strip() if isinstance(one, str) and one.startswith("-----BEGIN") else one for one in secrets]
+
+
+def _facts(scheme: Scheme | None) -> dict[str, object]:
+    """Give what a scheme says of its source, as other sources say it of their class."""
+    facts: dict[str, object] = {}
+    if scheme is not None and scheme.items:
+        facts["is_batching"] = True
+    if scheme is not None and scheme.handshake:
+        facts["methods"] = tuple(dict.fromkeys(["POST", *(one.method for one in scheme.handshake)]))
+        if any(one.phase == "unverified" for one in scheme.handshake):
+            facts["handshake_phase"] = "unverified"
+    if scheme is not None and scheme.timestamp:
+        length_ms = to_ms(scheme.timestamp.tolerance, what="tolerance")
+        facts["tolerance_default"] = timedelta(milliseconds=length_ms)
+    return facts
 
 
 def _covers_nothing(place: Place) -> bool:

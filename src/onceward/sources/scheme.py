@@ -196,6 +196,19 @@ def scheme_from(base: Scheme | None, fields: Mapping[str, Any], *, source: str) 
         ) from error
 
 
+def in_words(scheme: Scheme) -> str:
+    """Say in a line how the sender proves itself."""
+    signature = scheme.signature
+    if signature is None:
+        known = {"basic": "Basic authentication", "bearer": "a bearer token", None: "nothing"}
+        return known.get(scheme.token) or f"a token at {scheme.token}"
+    algorithm = signature.algorithm
+    by = f"HMAC-{algorithm.upper()}" if algorithm.startswith("sha") else algorithm
+    headers = names(signature.header)
+    more = f" and {len(headers) - 1} like it" if len(headers) > 1 else ""
+    return f"{by} in {signature.encoding} over {signature.template}, in {headers[0]}{more}"
+
+
 def names(value: Names) -> tuple[str, ...]:
     """Give one name or several as several."""
     return (value,) if isinstance(value, str) else value

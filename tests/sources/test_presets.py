@@ -223,6 +223,12 @@ def test_box_and_razorpay_without_an_id_have_one_derived() -> None:
     assert (given.id, given.id_is_derived, given.id_is_signed) == ("LC6", False, False)
 
 
+def test_a_note_on_an_incident_is_about_the_incident() -> None:
+    body = b'{"event":{"id":"e","event_type":"incident.annotated","data":{"incident":{"id":"PGR0VU2"},"id":"N1"}}}'
+
+    assert facts("pagerduty", body) == [("e", "incident.annotated", "PGR0VU2", None)]
+
+
 def test_line_keeps_the_id_and_tells_the_conversation() -> None:
     body = (
         b'{"destination":"xxx","events":[{"type":"message","timestamp":1625665242211,"source":{"type":"group",'

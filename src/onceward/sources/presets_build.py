@@ -25,7 +25,8 @@ class PagerDuty(Generic):
         signature=Signature(header="X-PagerDuty-Signature", item_separator=",", field="v1"),
         id="/event/id",
         type="/event/event_type",
-        subject="/event/data/id",
+        # A note or a responder is about its incident.
+        subject=("/event/data/incident/id", "/event/data/id"),
         occurred_at="/event/occurred_at",
     )
 

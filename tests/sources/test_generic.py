@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from onceward.core.arrival import UNVERIFIED, Verified
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
-from onceward.sources import Generic, create
-from onceward.sources.scheme import Scheme, Signature, Timestamp
+from onceward.sources import CloudEvents, Generic, create, source_class
+from onceward.sources.scheme import Scheme, Signature, Timestamp, in_words
 from onceward.sources.template import Template
 
 SECRET = "a generic secret"
@@ -827,3 +827,39 @@ def test_a_configuration_that_cannot_work_is_refused(fields: dict[str, Any], abo
         Generic(**whole)
 
     assert about in str(refusal.value)
+
+
+# --- what a described kind says of itself ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("calendly", "HMAC-SHA256 in hex over {timestamp}.{body}, in Calendly-Webhook-Signature"),
+        ("box", "HMAC-SHA256 in base64 over {body}{timestamp}, in BOX-SIGNATURE-PRIMARY and 1 like it"),
+        ("postmark", "Basic authentication"),
+        ("cloudevents", "a bearer token"),
+        ("mollie_classic", "nothing"),
+    ],
+)
+def test_a_scheme_is_told_in_words(kind: str, words: str) -> None:
+    described = source_class(kind)
+
+    assert issubclass(described, Generic)
+    assert described.scheme_default is not None
+    assert in_words(described.scheme_default) == words
+
+
+def test_a_class_knows_what_its_scheme_says() -> None:
+    dropbox, box = source_class("dropbox"), source_class("box")
+
+    assert (dropbox.is_batching, dropbox.methods, dropbox.handshake_phase) == (
+        True,
+        ("POST", "GET"),
+        "unverified",
+    )
+    assert (box.is_batching, box.methods, box.handshake_phase) == (False, ("POST",), "verified")
+    assert vars(box)["tolerance_default"].total_seconds() == 600
+    assert issubclass(box, Generic)
+    assert box.options_unused() == {"public_url"}
+    assert CloudEvents.options_unused() == frozenset()

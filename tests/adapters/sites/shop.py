@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from pathlib import Path
 
 from onceward import App, Context, Event, SyncContext
 from onceward.sources import Stripe
 
+logging.basicConfig(format="%(asctime)s %(process)d %(levelname)s %(name)s %(message)s")
 SECRET = "whsec_0123456789abcdefghij"
 
 app = App(lease="2s", poll="100ms", drain="10s", body_bytes_max="64KiB")  # the store is ONCEWARD_STORE

@@ -21,7 +21,7 @@ def parses(app: ASGIApp) -> ASGIApp:
                 message["headers"] = [*message["headers"], (b"x-parsed", b"state")]
             await send(message)
 
-        if scope["type"] == "http":
+        if "method" in scope:
             await Request[Any, Any, Any](scope, receive).body()
         await app(scope, receive, say)
 

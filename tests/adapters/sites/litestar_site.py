@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from litestar import Litestar, Request, get, post
+from litestar.params import FromPath
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from onceward.adapters.litestar import Adapter
@@ -29,28 +30,28 @@ def parses(app: ASGIApp) -> ASGIApp:
 
 
 @post("/start/{name:str}")
-async def start(name: str) -> str:
+async def start(name: FromPath[str]) -> str:
     return (await hooks.start(greet, name, id=name)).run_id
 
 
 @post("/start-other/{name:str}", sync_to_thread=True)
-def start_other(name: str) -> str:
+def start_other(name: FromPath[str]) -> str:
     return hooks.sync.start(greet, name, id=name).run_id
 
 
 @post("/emit/{name:str}")
-async def emit(name: str) -> str:
+async def emit(name: FromPath[str]) -> str:
     emitted = await hooks.emit("order.paid", {"order": name}, id=name)
     return emitted.runs[0].run_id
 
 
 @get("/result/{name:str}")
-async def result(name: str) -> Any:
+async def result(name: FromPath[str]) -> Any:
     return await hooks.run(name).result("20s")
 
 
 @post("/linger/{name:str}")
-async def begin(name: str) -> str:
+async def begin(name: FromPath[str]) -> str:
     return (await hooks.start(linger, name)).run_id
 
 

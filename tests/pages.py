@@ -16,6 +16,7 @@ A Python fence inside an HTML comment runs and is not shown: there a page proves
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -257,7 +258,12 @@ def check_mounted(url: str, stripe: Stripe) -> None:
     started = _text(_asked(f"{url}/orders/A-1", b""))
     assert started == _text(_asked(f"{url}/orders/A-1", b""))
     for run in (run_id, started):
-        eventually(lambda run=run: _text(_asked(f"{url}/runs/{run}")) == "completed", what="a run ends")
+        ended = functools.partial(_has_ended, f"{url}/runs/{run}")
+        eventually(ended, what="a run ends")
+
+
+def _has_ended(url: str) -> bool:
+    return _text(_asked(url)) == "completed"
 
 
 def _asked(url: str, body: bytes | None = None, headers: Mapping[str, str] = {}) -> tuple[int, str]:

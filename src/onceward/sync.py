@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
@@ -51,7 +51,7 @@ class SyncApp:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._opening: Future[None] | None = None
+        self._change: Future[None] | None = None  # an opening or a closing that is under way
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -66,23 +66,39 @@ class SyncApp:
         Raises:
             OncewardError: see `App.open`; then there is no thread either.
         """
-        with self._lock:
-            if self._app.is_open:
-                return
-            opening, is_first = self._opening or Future(), self._opening is None
-            self._opening = opening
-        if not is_first:
-            opening.result()
+        change = self._begin(lambda: self._app.is_open)
+        if change is None:
             return
         try:
             self._open(runs=runs)
         except BaseException as error:
-            opening.set_exception(error)
+            self._end(change, error)
             raise
+        self._end(change)
+
+    def _begin(self, is_done: Callable[[], bool]) -> Future[None] | None:
+        """Take the turn to open or to close, one after the other; None when there is nothing to do.
+
+        Raises:
+            OncewardError: another thread, whose turn it was, could not open the app.
+        """
+        while True:
+            with self._lock:
+                other = self._change
+                if other is None:
+                    if is_done():
+                        return None
+                    self._change = Future()
+                    return self._change
+            other.result()
+
+    def _end(self, change: Future[None], error: BaseException | None = None) -> None:
+        with self._lock:
+            self._change = None
+        if error is None:
+            change.set_result(None)
         else:
-            opening.set_result(None)
-        finally:
-            self._opening = None
+            change.set_exception(error)
 
     def _open(self, *, runs: bool) -> None:
         self._end_thread()  # of an app that was closed elsewhere than here
@@ -99,10 +115,14 @@ class SyncApp:
         """Close the app and end the thread; see `App.close`. One that was opened elsewhere stays open."""
         if self._loop is not None:
             _refuse_in(self._loop)
-            try:
-                self.wait(self._app.close(grace))
-            finally:
-                self._end_thread()
+        change = self._begin(lambda: self._loop is None)
+        if change is None:
+            return
+        try:
+            self.wait(self._app.close(grace))
+        finally:
+            self._end_thread()
+            self._end(change)
 
     def _end_thread(self) -> None:
         with self._lock:

@@ -156,6 +156,7 @@ def test_a_body_without_a_length_or_an_end_is_not_waited_for(site: Site) -> None
     source = Input(b"x")
 
     assert site.ask("/webhooks/hooks/stripe", source)[0] == 401
+    assert site.ask("/webhooks/hooks/stripe", source, {"HTTP_TRANSFER_ENCODING": "chunked"})[0] == 501
     assert source.got == 0
 
 
@@ -250,6 +251,16 @@ def test_web_processes_that_run_nothing_accept_all_the_same(tmp_path: Path) -> N
     (run_id,) = json.loads(body)["events"][0]["runs"]
     assert site.app.sync.run(run_id).state() == "queued"
     site.app.sync.close()
+
+
+def test_a_process_that_exits_opens_nothing_again(site: Site) -> None:
+    assert site.deliver(BODY)[0] == 202
+
+    site.hooks._close_at_exit()
+
+    status, headers, _ = site.deliver(BODY)
+    assert (status, headers["retry-after"]) == (503, "5")
+    assert not site.app.is_open
 
 
 PROGRAM = """

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from onceward.app import App
+from onceward.core import errors
 from onceward.core.duration import Duration
 from onceward.sync import SyncApp
 
@@ -42,7 +43,7 @@ class BlockingVerbs(SyncApp):
         super().__init__(app)
         self.app = app
         self._runs = runs
-        self._closes_in = 0
+        self._closes_in = self._exits_in = 0
 
     def open(self, *, runs: bool | None = None) -> None:
         """Open the app in a thread of this process; does nothing where it is open already.
@@ -55,9 +56,14 @@ class BlockingVerbs(SyncApp):
 
         Raises:
             OncewardError: see `App.open`.
+            StoreUnavailable: the process exits.
         """
         if self.app.is_open:
             return
+        if self._exits_in == os.getpid():
+            raise errors.StoreUnavailable(
+                "This process exits.", means="Nothing was stored.", todo="Send it again."
+            )
         self.app.sync.open(runs=self._runs if runs is None else runs)
         if self._closes_in != os.getpid():
             self._closes_in = os.getpid()
@@ -92,6 +98,7 @@ class BlockingVerbs(SyncApp):
     def _close_at_exit(self) -> None:
         if self._closes_in != os.getpid():
             return  # a fork of the process that opened it
+        self._exits_in = os.getpid()
         try:
             self.close()
         except Exception:  # noqa: BLE001 (the process exits either way, and the log says why)

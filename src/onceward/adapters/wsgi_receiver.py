@@ -31,6 +31,11 @@ _FAILED = problem(500, "error", "Something went wrong", "Send the delivery again
 _UNREADABLE = problem(400, "body_unreadable", "The body cannot be read", "Nothing was stored.")
 
 
+_ENDLESS = problem(
+    501, "chunked_unsupported", "A length is needed", "Nothing was stored. Send the body with its length."
+)
+
+
 class WsgiReceiver:
     """Serves what `Receiver` serves, for WSGI servers; opens the app in this process if need be.
 
@@ -54,6 +59,13 @@ class WsgiReceiver:
         return [response.body]
 
     def _respond(self, environ: WSGIEnvironment) -> HttpResponse:
+        if (
+            not environ.get("CONTENT_LENGTH")
+            and "HTTP_TRANSFER_ENCODING" in environ
+            and not _has_end(environ)
+        ):
+            log.error("delivery failed: this server does not say where a body without a length ends")
+            return _ENDLESS
         try:
             self._verbs.open()
         except OncewardError as error:
@@ -148,12 +160,10 @@ def _pieces(environ: WSGIEnvironment) -> Iterator[Message]:
     """Give the body piece by piece; reads nothing before it is asked for."""
     source: Any = environ["wsgi.input"]
     length = environ.get("CONTENT_LENGTH")
-    # Without a length only a server that marks the end may be read to it: others would block.
-    has_end = bool(environ.get("wsgi.input_terminated"))
     left = _number(length) if length else None
     got = 0
     while left is None or got < left:
-        if left is None and not has_end:
+        if left is None and not _has_end(environ):
             break
         try:
             piece = source.read(PIECE_BYTES if left is None else min(PIECE_BYTES, left - got))
@@ -168,6 +178,11 @@ def _pieces(environ: WSGIEnvironment) -> Iterator[Message]:
     yield {"type": "http.request", "body": b"", "more_body": False}
     while True:
         yield {"type": "http.disconnect"}
+
+
+def _has_end(environ: WSGIEnvironment) -> bool:
+    """Say whether the server marks the end of a body without a length; others would block there."""
+    return bool(environ.get("wsgi.input_terminated"))
 
 
 def _give(waiting: asyncio.Future[Message], message: Message) -> None:

@@ -38,6 +38,12 @@ class Reply(NamedTuple):
         return self.body.decode().strip().strip('"')
 
     @property
+    def event(self) -> str:
+        """Give the id of the one event."""
+        (event,) = self.json["events"]
+        return str(event["id"])
+
+    @property
     def run(self) -> str:
         """Give the one run of the one event."""
         (event,) = self.json["events"]
@@ -87,6 +93,14 @@ class Site:
             sent,
             {**headers, "Content-Type": "application/x-www-form-urlencoded"},
         )
+
+    def taken(self, event_id: str) -> Reply | None:
+        """Give the reply to a delivery that was accepted, None where the sender has to try again."""
+        with suppress(OSError, http.client.HTTPException):
+            reply = self.deliver(event_id)
+            assert reply.status in (202, 503), reply
+            return reply if reply.status == 202 else None
+        return None
 
     def answers(self) -> bool:
         assert self._process.poll() is None, self.log()

@@ -68,10 +68,9 @@ class WsgiReceiver:
             return _ENDLESS
         try:
             self._verbs.open()
+            return self._ask(scope_of(environ), _pieces(environ))
         except OncewardError as error:
             return unopened(error)
-        try:
-            return self._ask(scope_of(environ), _pieces(environ))
         except CancelledError:
             return UNAVAILABLE  # the app was closed meanwhile
         except OSError as error:

@@ -73,7 +73,7 @@ class Life:
 class Inner:
     """An application that notes what of it lives while the app does."""
 
-    def __init__(self, app: App, *, speaks: bool = True, fails_at: str = "") -> None:
+    def __init__(self, app: App, *, speaks: bool | str = True, fails_at: str = "") -> None:
         self.app, self.speaks, self.fails_at = app, speaks, fails_at
         self.seen: list[tuple[str, bool]] = []
 
@@ -81,6 +81,9 @@ class Inner:
         if scope["type"] == "lifespan":
             if not self.speaks:
                 raise ValueError("only HTTP")
+            if self.speaks == "nonsense":
+                await send({"type": "http.response.start", "status": 418, "headers": []})
+                return
             for stage in ("startup", "shutdown"):
                 assert (await receive())["type"] == f"lifespan.{stage}"
                 self.seen.append((stage, self.app.is_open))
@@ -115,12 +118,15 @@ def test_an_application_lives_while_the_app_is_open(adapter: Any, tmp_path: Path
     assert inner.seen == [("startup", True), ("/elsewhere", True), ("shutdown", True)] * 2
 
 
+@pytest.mark.parametrize("speaks", [False, "nonsense"])
 @pytest.mark.parametrize("adapter", FRONTS)
-def test_an_application_that_knows_no_lifespan_needs_none(adapter: Any, tmp_path: Path) -> None:
+def test_an_application_that_knows_no_lifespan_needs_none(
+    adapter: Any, speaks: bool | str, tmp_path: Path
+) -> None:
     app = make_app(tmp_path)
 
     async def scenario() -> None:
-        life = Life(adapter(app).mount(Inner(app, speaks=False)))
+        life = Life(adapter(app).mount(Inner(app, speaks=speaks)))
         assert await life.tell("startup") == "startup.complete"
         assert app.is_open
         assert await life.tell("shutdown") == "shutdown.complete"

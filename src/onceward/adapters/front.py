@@ -126,6 +126,8 @@ class AsgiLife:
             return unread.pop() if unread else await receive()
 
         async def say(message: Message) -> None:
+            if not message["type"].startswith("lifespan."):
+                return  # it takes every scope for a request
             said.append(message["type"])
             if message["type"] == "lifespan.startup.complete":
                 await send(message)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from litestar import Litestar
 
 from onceward import App, ConfigError, Context, Event
@@ -232,6 +232,25 @@ def test_two_apps_share_one_web_application(tmp_path: Path) -> None:
             ]
 
     assert asyncio.run(scenario()) == [202, 202]
+
+
+def test_the_receiver_as_a_route_bears_middleware_that_gives_the_body_back(tmp_path: Path) -> None:
+    app = make_app(tmp_path)
+    web = FastAPI(lifespan=app.lifespan)
+    web.mount("/webhooks", app.asgi())
+    read: list[bytes] = []
+
+    @web.middleware("http")
+    async def reads(request: Request, call_next: Any) -> Any:
+        read.append(await request.body())
+        return await call_next(request)
+
+    async def scenario() -> int:
+        async with web.router.lifespan_context(web):
+            return await deliver(app, web)
+
+    assert asyncio.run(scenario()) == 202
+    assert read == [BODY]
 
 
 def test_a_web_application_that_has_started_is_not_mounted_in(tmp_path: Path) -> None:

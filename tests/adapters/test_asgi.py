@@ -265,7 +265,8 @@ def test_litestars_own_hooks_run_while_the_app_is_open(tmp_path: Path) -> None:
     app = make_app(tmp_path)
     seen: list[bool] = []
     note: Callable[[], Awaitable[None]] = noting(app, seen)
-    web = Litestar(on_startup=[note], on_shutdown=[note])
+    # It would set up the logging of the whole process.
+    web = Litestar(on_startup=[note], on_shutdown=[note], logging_config=None)
     LitestarAdapter(app).mount(web)
 
     async def scenario() -> None:

@@ -42,6 +42,19 @@ API: tuple[Part, ...] = (
     Part("The app", "onceward", ("App",)),
     Part("The app, blocking", "onceward.sync", ("SyncApp",)),
     Part(
+        "In a web framework",
+        "onceward.adapters.asgi",
+        ("Adapter", "AsgiVerbs"),
+        "Each module of `onceward.adapters` has such an `Adapter`; see [in a web framework]"
+        "(../frameworks/index.md). Those of FastAPI, Starlette and Litestar have these verbs too.",
+    ),
+    Part(
+        "In a web framework, blocking",
+        "onceward.adapters.blocking",
+        ("BlockingVerbs",),
+        "The adapters of Django, Flask and WSGI have these verbs, and those of `SyncApp`.",
+    ),
+    Part(
         "Writing workflows",
         "onceward",
         ("Context", "SyncContext", "Event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
@@ -129,6 +142,8 @@ API: tuple[Part, ...] = (
 )
 
 MEMBERS = {
+    "Adapter": ("mount",),
+    "BlockingVerbs": ("open", "close", "lifespan"),
     "Step": ("item",),
     "Workflow": (),
     "Retry": (),

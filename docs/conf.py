@@ -17,6 +17,8 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True  # a default by its name, not by all that is in it
 python_use_unqualified_type_names = True
+# `type[Source]` in a signature is the builtin; several classes here have a field of that name.
+suppress_warnings = ["ref.python"]
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 

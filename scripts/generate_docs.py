@@ -11,12 +11,15 @@ import inspect
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from onceward import sources
 from onceward.core import errors, failpoints, settings, states, takeover
+from onceward.core.duration import show
 from onceward.sources import Source
+from onceward.sources.scheme import Scheme, in_words, names
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ROOT / "docs" / "generated"
@@ -38,6 +41,19 @@ SENDERS = sorted(name for name in sources.__all__ if name[0].isupper() and name 
 API: tuple[Part, ...] = (
     Part("The app", "onceward", ("App",)),
     Part("The app, blocking", "onceward.sync", ("SyncApp",)),
+    Part(
+        "In a web framework",
+        "onceward.adapters.asgi",
+        ("Adapter", "AsgiVerbs"),
+        "Each module of `onceward.adapters` has such an `Adapter`; see [in a web framework]"
+        "(../frameworks/index.md). Those of FastAPI, Starlette and Litestar have these verbs too.",
+    ),
+    Part(
+        "In a web framework, blocking",
+        "onceward.adapters.blocking",
+        ("BlockingVerbs",),
+        "The adapters of Django, Flask and WSGI have these verbs, and those of `SyncApp`.",
+    ),
     Part(
         "Writing workflows",
         "onceward",
@@ -92,13 +108,25 @@ API: tuple[Part, ...] = (
         "All errors, with their codes: [errors](errors.md).",
     ),
     Part("Version", "onceward", ("__version__",)),
-    Part("Sources", "onceward.sources", ("Source", "create", "kinds", "source_class", *SENDERS)),
+    Part(
+        "Sources",
+        "onceward.sources",
+        ("Source", "create", "kinds", "source_class", "from_functions", *SENDERS),
+        "What each kind is good for: [sources](sources.md).",
+    ),
+    Part(
+        "Describing a sender",
+        "onceward.sources.scheme",
+        ("Scheme", "Signature", "Timestamp", "Handshake", "TypeRule", "Reply"),
+        "The fields of `Generic`; see [write your own source](../write-a-source.md).",
+    ),
+    Part("Places in a delivery", "onceward.sources.place", ("Place",)),
     Part("Triggers", "onceward.core.triggers", ("Trigger",)),
     Part(
         "For a source of your own",
         "onceward.core.messages",
         ("HttpRequest", "HttpResponse"),
-        "Beside `Source`; see [receive events](../receiving.md#a-sender-that-is-not-listed).",
+        "Beside `Source`; see [write your own source](../write-a-source.md).",
     ),
     Part("What a source gives", "onceward.core.arrival", ("Verified", "Incoming")),
     Part("What a delivery became", "onceward.core.arrival", ("Accepted", "AcceptedEvent")),
@@ -107,19 +135,34 @@ API: tuple[Part, ...] = (
     Part(
         "Checking a signature",
         "onceward.sources.signing",
-        ("sole_header", "hex_hmac", "base64_hmac", "matching_secret", "unix_ms", "check_window"),
+        (
+            "sole_header",
+            "hex_hmac",
+            "base64_hmac",
+            "matching_secret",
+            "matching_key",
+            "unix_ms",
+            "iso_ms",
+            "check_window",
+        ),
     ),
     Part("Testing", "onceward.testing", ("failpoints", "check_invariants", "Violation", "History")),
+    Part("Testing sources", "onceward.testing.source_suite", ("SourceCase", "Example", "Check", "fuzz")),
     Part("Servers for tests", "onceward.testing.servers", ("PostgresServer", "PgBouncer", "PostgresAddress")),
     Part("A proxy that loses things", "onceward.testing.tcp_proxy", ("TcpProxy",)),
 )
 
 MEMBERS = {
+    "Adapter": ("mount",),
+    "BlockingVerbs": ("open", "close", "lifespan"),
     "Step": ("item",),
     "Workflow": (),
     "Retry": (),
     "StepKey": (),
     "Trigger": (),
+    "Place": (),
+    "SourceCase": (),
+    "Check": (),
     "TcpProxy": (
         "start", "stop", "dsn", "cut", "refuse", "blackhole", "delay", "heal", "drop_commit_reply", "cut_before_commit",
     ),
@@ -295,6 +338,100 @@ gives this table. [Test workflows](../testing.md#crashes) shows how to use them.
 """
 
 
+def sources_page() -> str:
+    """Give the catalogue of sources: what each is called, what it does, where its facts are from."""
+    rows = []
+    sections = []
+    for kind in sources.kinds():
+        source = sources.source_class(kind)
+        facts = [
+            shown_length(tolerance_of(source)),
+            "yes" if source.is_batching else "",
+            shown_length(source.retry_horizon),
+            shown_length(source.reply_deadline),
+        ]
+        rows.append(f"| [`{kind}`](#{kind.replace('_', '-')}) | {' | '.join(facts)} |")
+        options = options_of(source)
+        compared = f", compared on {source.docs_date}" if source.docs_date else ""
+        sections.append(
+            f"### {kind}\n\n{text_of(source)}\n\n"
+            f'`{source.__name__}(…)`, or `create("{kind}", …)`.'
+            + (f" Options: {', '.join(f'`{name}`' for name in options)}." if options else "")
+            + f"\n{places_of(source)}[Documentation]({source.docs_url}){compared}.\n"
+        )
+    newline = "\n"
+    return f"""# Sources
+
+Every kind has a name for `onceward.sources.create(kind, name=…, secrets=[…])`; two accounts of one
+provider are two names. All take `secrets=`, several during a rotation, or `insecure=True`.
+
+| kind | signed time may lie off by | several events a delivery | tries again for | waits for a reply |
+| --- | --- | --- | --- | --- |
+{newline.join(rows)}
+
+Empty: no, not said, or not known. A sender that signs no time can be replayed for ever; the event's id
+is then the only defence, so identities are kept for good. A sender that is not here: [write your own
+source](../write-a-source.md).
+
+## Each
+
+{newline.join(sections)}
+"""
+
+
+def places_of(source: type[Source]) -> str:
+    """Say where a described kind finds what tells its events apart; nothing of others."""
+    scheme = getattr(source, "scheme_default", None)
+    if scheme is None or (scheme.id, scheme.type) == (Scheme().id, Scheme().type):
+        return ""
+    left_out = f", without {listed(scheme.id_ignore)}" if scheme.id_ignore else ""
+    if scheme.id == "received":
+        event_id = "The id is new for each delivery"
+    elif scheme.id == "derived":
+        event_id = f"The id is derived from the whole event{left_out}"
+    elif isinstance(scheme.id, str):
+        otherwise = f", or derived from the whole event{left_out}" if scheme.id_else else ""
+        event_id = f"The id is at {listed(scheme.id)}{otherwise}"
+    else:
+        event_id = f"The id is derived from {listed(scheme.id)}"
+    subject = f", the subject at {listed(scheme.subject, ' or ')}" if scheme.subject else ""
+    proof = f"Its proof is {in_words(scheme)}.\n"
+    if scheme.signature is not None:
+        proof = proof.replace(scheme.signature.template, f"`{scheme.signature.template}`")
+    return f"{proof}{event_id}; the type is at {listed(scheme.type, ' and ')}{subject}.\n"
+
+
+def listed(places: str | tuple[str, ...], last: str = " and ") -> str:
+    """Give places as code, in a row."""
+    shown = [f"`{one}`" for one in names(places)]
+    return last.join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+COMMON_OPTIONS = {"name", "secrets", "insecure"}
+
+
+def options_of(source: type[Source]) -> list[str]:
+    """Give the options of a kind beside those that all have."""
+    unused = source.options_unused() if issubclass(source, sources.Generic) else frozenset()
+    return [
+        name
+        for name, parameter in inspect.signature(source).parameters.items()
+        if name not in COMMON_OPTIONS | unused and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+
+
+def tolerance_of(source: type[Source]) -> timedelta | None:
+    """Give how far the signed time of a kind may lie from now; None where it signs none."""
+    parameter = inspect.signature(source).parameters.get("tolerance")
+    default = None if parameter is None else parameter.default
+    return default if isinstance(default, timedelta) else getattr(source, "tolerance_default", None)
+
+
+def shown_length(length: timedelta | None) -> str:
+    """Give a length of time in words; empty for None."""
+    return "" if length is None else show(length // timedelta(milliseconds=1))
+
+
 def api_page() -> str:
     """Give the page of public names, part by part."""
     text = "# API\n\nImport what has no module named here from `onceward`.\n"
@@ -358,6 +495,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors": errors_page,
     "failpoints": failpoints_page,
     "settings": settings_page,
+    "sources": sources_page,
     "states": states_page,
 }
 

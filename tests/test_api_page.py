@@ -17,11 +17,15 @@ from scripts.generate_docs import API, DATA
 
 CONSTRUCTED = {
     "App",
+    "AsgiVerbs",
+    "BlockingVerbs",
     "Retry",
     "Source",
     "Stripe",
     "GitHub",
     "Hmac",
+    "Generic",
+    "CloudEvents",
     "PostgresServer",
     "PgBouncer",
     "TcpProxy",

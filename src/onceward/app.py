@@ -70,7 +70,7 @@ class App(Registry, Receiving):
         self.settings: Settings = resolve(SETTINGS, self._arguments, os.environ)
         self._worker: Worker | None = None
         self._receiver: Receiver | None = None
-        self._sync: SyncApp | None = None
+        self._syncs: dict[int, SyncApp] = {}  # by process: a fork needs one of its own
         self._pid = 0
         self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._desk = Desk(self._workflows, lambda: self.worker)
@@ -211,9 +211,9 @@ class App(Registry, Receiving):
         """Give the same verbs, blocking, for code without an event loop."""
         from onceward.sync import SyncApp
 
-        if self._sync is None or self._sync.pid != os.getpid():
-            self._sync = SyncApp(self)
-        return self._sync
+        pid = os.getpid()
+        # In one go: two threads that ask first, at once, must not get two.
+        return self._syncs.get(pid) or self._syncs.setdefault(pid, SyncApp(self))
 
     def asgi(self) -> Receiver:
         """Give the receiver as an ASGI application; its lifespan opens and closes the app.
@@ -231,9 +231,29 @@ class App(Registry, Receiving):
         """Give the worker of the open app; for the layers above.
 
         Raises:
+            ConfigError: the app is not open, or was opened in another event loop than this one.
+            StoreForked: it was opened in a process of which this one is a fork.
+        """
+        worker = self._opened()
+        if _running_loop() not in (None, worker.loop):
+            raise errors.ConfigError(
+                "The app was opened in another event loop than the one that uses it now.",
+                means="What one loop waits for, another cannot wake.",
+                todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
+            )
+        return worker
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Give the event loop in which the app is open; for the layers above.
+
+        Raises:
             ConfigError: the app is not open.
             StoreForked: it was opened in a process of which this one is a fork.
         """
+        return self._opened().loop
+
+    def _opened(self) -> Worker:
         if self._worker is None:
             raise errors.ConfigError(
                 "The app is not open.",
@@ -252,12 +272,6 @@ class App(Registry, Receiving):
                 "The event loop in which the app was opened is over.",
                 means="Nothing answers there any more.",
                 todo="Open and use the app in one event loop: `async with app:` inside one asyncio.run(…).",
-            )
-        if _running_loop() not in (None, self._worker.loop):
-            raise errors.ConfigError(
-                "The app was opened in another event loop than the one that uses it now.",
-                means="What one loop waits for, another cannot wake.",
-                todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
             )
         return self._worker
 

@@ -157,8 +157,11 @@ def test_every_kind_can_be_created_by_name() -> None:
     options: dict[str, dict[str, Any]] = {
         "adyen": {"secrets": "00ff"},
         "aws_sns": {"secrets": "arn:aws:sns:eu-west-1:123456789012:orders"},
+        "generic": {"token": "bearer"},
         "google_pubsub": {"service_account": "push@example.iam.gserviceaccount.com"},
         "hmac": {"header": "X-Signature", "id_from": "/id", "type_from": "/type"},
+        "mollie_classic": {"secrets": (), "insecure": True},
+        "postmark": {"secrets": "user:password"},
     }
     # Senders that sign by public key need one.
     secrets = {"discord": ED25519_PUBLIC, "sendgrid": P256_PUBLIC}

@@ -26,6 +26,7 @@ from onceward import (
     SyncContext,
     Workflow,
 )
+from onceward.adapters import asgi, wsgi
 from onceward.core.model import AttemptRow, EventRow, RunRow, StepRow
 from onceward.core.steer import Reply
 from onceward.sources import Stripe
@@ -233,3 +234,26 @@ def sync_handles(order: Order) -> None:
     assert_type(handle.steps(), list[StepRow])
     assert_type(app.sync.emit("order.paid").runs[0].result(), Any)
     assert_type(app.sync.runs(workflow="add"), list[RunRow])
+
+
+# --- in a web framework -----------------------------------------------------------------------------
+
+
+async def in_an_event_loop(order: Order) -> None:
+    hooks = asgi.Adapter(app, runs=False)
+    assert_type(await hooks.start(add, 1, b=2), RunHandle[int])
+    assert_type(await hooks.start(pack_order, order, id="x"), RunHandle[list[str]])
+    assert_type((await hooks.emit("order.paid", {"a": 1})).runs[0], RunHandle[Any])
+    assert_type(hooks.run("run_x"), RunHandle[Any])
+    assert_type(hooks.sync.start(add, 1), SyncRunHandle[int])
+    async with hooks.lifespan() as nothing:
+        assert_type(nothing, None)
+
+
+def in_threads(order: Order) -> None:
+    hooks = wsgi.Adapter(app)
+    assert_type(hooks.start(add, 1, b=2), SyncRunHandle[int])
+    assert_type(hooks.emit("order.paid").runs[0], SyncRunHandle[Any])
+    assert_type(hooks.run("run_x"), SyncRunHandle[Any])
+    with hooks.lifespan() as nothing:
+        assert_type(nothing, None)

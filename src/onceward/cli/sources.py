@@ -39,7 +39,6 @@ def command(kind: str | None, as_json: bool) -> None:
 def facts(source: type[Source]) -> dict[str, Any]:
     """Give what a class of sources says of itself, as JSON."""
     from onceward.core.duration import show
-    from onceward.sources.base import Source as Base
     from onceward.sources.fixture import fixtures_of
 
     def length(value: timedelta | None) -> str | None:
@@ -50,7 +49,7 @@ def facts(source: type[Source]) -> dict[str, Any]:
         "kind": source.kind,
         "class": f"onceward.sources.{source.__name__}",
         "scheme": _scheme(source),
-        "handshake": source.handshake_phase if source.handshake is not Base.handshake else None,
+        "handshake": source.handshake_phase if _asks(source) else None,
         "is_batching": source.is_batching,
         "is_ordered": source.is_ordered,
         "retry_horizon": length(source.retry_horizon),
@@ -58,7 +57,7 @@ def facts(source: type[Source]) -> dict[str, Any]:
         "options": {
             name: None if one.default is inspect.Parameter.empty else _default(source, one)
             for name, one in parameters.items()
-            if name not in _COMMON and one.kind is inspect.Parameter.KEYWORD_ONLY
+            if name not in (*_COMMON, *_unused(source)) and one.kind is inspect.Parameter.KEYWORD_ONLY
         },
         "examples": list(fixtures_of(source.kind)),
         "docs_url": source.docs_url,
@@ -66,8 +65,32 @@ def facts(source: type[Source]) -> dict[str, Any]:
     }
 
 
+def _unused(source: type[Source]) -> frozenset[str]:
+    from onceward.sources.generic import Generic
+
+    return source.options_unused() if issubclass(source, Generic) else frozenset()
+
+
+def _asks(source: type[Source]) -> bool:
+    """Say whether the provider asks questions."""
+    from onceward.sources.base import Source as Base
+    from onceward.sources.generic import Generic
+
+    if issubclass(source, Generic) and source.handshake is Generic.handshake:
+        return source.scheme_default is not None and bool(source.scheme_default.handshake)
+    return source.handshake is not Base.handshake
+
+
 def _scheme(source: type[Source]) -> str:
-    """Give the first sentence of its module without the provider's name, which is told anyway."""
+    """Give the first sentence of its module without the provider's name, which is told anyway.
+
+    A described kind has no module of its own, and its description says it.
+    """
+    from onceward.sources.generic import Generic
+    from onceward.sources.scheme import in_words
+
+    if issubclass(source, Generic) and source.scheme_default is not None:
+        return in_words(source.scheme_default)
     text = import_module(source.__module__).__doc__ or ""
     first = " ".join(text.partition("\n\n")[0].split()).replace("``", "")
     _, colon, rest = first.partition(": ")

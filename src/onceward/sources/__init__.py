@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from onceward.sources.atlassian import Bitbucket, Jira
     from onceward.sources.aws_sns import AwsSns
     from onceward.sources.base import Source
+    from onceward.sources.cloudevents import CloudEvents
     from onceward.sources.discord import Discord
+    from onceward.sources.functions import from_functions
     from onceward.sources.fusionauth import FusionAuth
+    from onceward.sources.generic import Generic
     from onceward.sources.github import GitHub
     from onceward.sources.gitlab import GitLab
     from onceward.sources.google_pubsub import GooglePubSub
@@ -29,6 +32,29 @@ if TYPE_CHECKING:
     from onceward.sources.microsoft_graph import MicrosoftGraph
     from onceward.sources.paddle import Paddle
     from onceward.sources.paypal import PayPal
+    from onceward.sources.presets import (
+        Box,
+        Calendly,
+        DocuSign,
+        Dropbox,
+        Intercom,
+        Line,
+        Postmark,
+        Trello,
+        Twitch,
+        Typeform,
+        Xero,
+    )
+    from onceward.sources.presets_build import Buildkite, CircleCI, Gitea, PagerDuty, Vercel
+    from onceward.sources.presets_pay import (
+        CoinbaseCommerce,
+        GoCardless,
+        LemonSqueezy,
+        Mollie,
+        MollieClassic,
+        Razorpay,
+        WooCommerce,
+    )
     from onceward.sources.sendgrid import SendGrid
     from onceward.sources.shopify import Shopify
     from onceward.sources.slack import Slack
@@ -44,22 +70,41 @@ __all__ = [
     "Adyen",
     "AwsSns",
     "Bitbucket",
+    "Box",
+    "Buildkite",
+    "Calendly",
+    "CircleCI",
     "Clerk",
+    "CloudEvents",
+    "CoinbaseCommerce",
     "Discord",
+    "DocuSign",
+    "Dropbox",
     "FusionAuth",
+    "Generic",
     "GitHub",
     "GitLab",
+    "Gitea",
+    "GoCardless",
     "GooglePubSub",
     "Hmac",
     "HubSpot",
+    "Intercom",
     "Jira",
+    "LemonSqueezy",
+    "Line",
     "Linear",
     "Mailgun",
     "Meta",
     "MicrosoftGraph",
+    "Mollie",
+    "MollieClassic",
     "OpenAI",
     "Paddle",
+    "PagerDuty",
     "PayPal",
+    "Postmark",
+    "Razorpay",
     "Resend",
     "SendGrid",
     "Shopify",
@@ -70,10 +115,17 @@ __all__ = [
     "Stripe",
     "Svix",
     "Telegram",
+    "Trello",
     "Twilio",
+    "Twitch",
+    "Typeform",
+    "Vercel",
+    "WooCommerce",
+    "Xero",
     "Zendesk",
     "Zoom",
     "create",
+    "from_functions",
     "kinds",
     "source_class",
 ]
@@ -83,22 +135,41 @@ _KINDS = {
     "adyen": ("adyen", "Adyen"),
     "aws_sns": ("aws_sns", "AwsSns"),
     "bitbucket": ("atlassian", "Bitbucket"),
+    "box": ("presets", "Box"),
+    "buildkite": ("presets_build", "Buildkite"),
+    "calendly": ("presets", "Calendly"),
+    "circleci": ("presets_build", "CircleCI"),
     "clerk": ("standard_webhooks", "Clerk"),
+    "cloudevents": ("cloudevents", "CloudEvents"),
+    "coinbase_commerce": ("presets_pay", "CoinbaseCommerce"),
     "discord": ("discord", "Discord"),
+    "docusign": ("presets", "DocuSign"),
+    "dropbox": ("presets", "Dropbox"),
     "fusionauth": ("fusionauth", "FusionAuth"),
+    "generic": ("generic", "Generic"),
+    "gitea": ("presets_build", "Gitea"),
     "github": ("github", "GitHub"),
     "gitlab": ("gitlab", "GitLab"),
+    "gocardless": ("presets_pay", "GoCardless"),
     "google_pubsub": ("google_pubsub", "GooglePubSub"),
     "hmac": ("hmac_source", "Hmac"),
     "hubspot": ("hubspot", "HubSpot"),
+    "intercom": ("presets", "Intercom"),
     "jira": ("atlassian", "Jira"),
+    "lemon_squeezy": ("presets_pay", "LemonSqueezy"),
+    "line": ("presets", "Line"),
     "linear": ("linear", "Linear"),
     "mailgun": ("mailgun", "Mailgun"),
     "meta": ("meta", "Meta"),
     "microsoft_graph": ("microsoft_graph", "MicrosoftGraph"),
+    "mollie": ("presets_pay", "Mollie"),
+    "mollie_classic": ("presets_pay", "MollieClassic"),
     "openai": ("standard_webhooks", "OpenAI"),
     "paddle": ("paddle", "Paddle"),
+    "pagerduty": ("presets_build", "PagerDuty"),
     "paypal": ("paypal", "PayPal"),
+    "postmark": ("presets", "Postmark"),
+    "razorpay": ("presets_pay", "Razorpay"),
     "resend": ("standard_webhooks", "Resend"),
     "sendgrid": ("sendgrid", "SendGrid"),
     "shopify": ("shopify", "Shopify"),
@@ -108,11 +179,19 @@ _KINDS = {
     "stripe": ("stripe", "Stripe"),
     "svix": ("standard_webhooks", "Svix"),
     "telegram": ("telegram", "Telegram"),
+    "trello": ("presets", "Trello"),
     "twilio": ("twilio", "Twilio"),
+    "twitch": ("presets", "Twitch"),
+    "typeform": ("presets", "Typeform"),
+    "vercel": ("presets_build", "Vercel"),
+    "woocommerce": ("presets_pay", "WooCommerce"),
+    "xero": ("presets", "Xero"),
     "zendesk": ("zendesk", "Zendesk"),
     "zoom": ("zoom", "Zoom"),
 }
-_MODULES = {"Source": "base"} | {name: module for module, name in _KINDS.values()}
+_MODULES = {"Source": "base", "from_functions": "functions"} | {
+    name: module for module, name in _KINDS.values()
+}
 
 
 def kinds() -> tuple[str, ...]:
@@ -130,7 +209,7 @@ def source_class(kind: str) -> type[Source]:
         raise ConfigError(
             f"There is no kind of source called {kind!r}.",
             means="Nothing can verify its deliveries.",
-            todo=f"Use one of {', '.join(kinds())}; hmac fits most senders.",
+            todo=f"Use one of {', '.join(kinds())}; generic fits most senders.",
         )
     module, class_name = _KINDS[kind]
     found: type[Source] = getattr(import_module(f"onceward.sources.{module}"), class_name)

@@ -67,13 +67,14 @@ class FusionAuth(TimedSource):
             insecure=insecure,
             tolerance=tolerance,
         )
-        self._keys: list[Key] = []
+        # A public key for each secret that is one; the others stay in their secrets, which show no key.
+        self._public_keys: list[Key | None] = []
         self._key_set: KeySet | None = None
         if insecure:
             return
         require_pyjwt(self.name)
         if not place:
-            self._keys = [_key(secret.key, self.name) for secret in self.secrets]
+            self._public_keys = [_public_key_or_none(secret.key, self.name) for secret in self.secrets]
         elif secrets:
             raise ConfigError(
                 f"Source {self.name!r} has secrets and a key set.",
@@ -92,12 +93,16 @@ class FusionAuth(TimedSource):
             )
             self.is_blocking = self._key_set.is_blocking
 
+    def _keys(self) -> list[Key]:
+        pairs = zip(self.secrets, self._public_keys, strict=True)
+        return [secret.key if public is None else public for secret, public in pairs]
+
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
         """Check the token, its times, and that it is about this body."""
         if self.insecure:
             return UNVERIFIED
         token = parsed_token(sole_header(request, HEADER))
-        keys = self._keys if self._key_set is None else self._key_set.keys_for(token, now_ms)
+        keys = self._keys() if self._key_set is None else self._key_set.keys_for(token, now_ms)
         index, claims = matching_claims(token, keys)
         if not hmac.compare_digest(hashlib.sha256(request.body).digest(), _hash_in(claims)):
             raise SignatureInvalid("the token is about another body")
@@ -138,7 +143,7 @@ class FusionAuth(TimedSource):
 
         import msgspec
 
-        key = None if self._key_set is not None else self._keys[secret_index : secret_index + 1]
+        key = None if self._key_set is not None else self._keys()[secret_index : secret_index + 1]
         if not key or not isinstance(key[0], bytes):
             return super().sign(body, now_ms)
         claim = base64.b64encode(hashlib.sha256(body).digest()).decode()
@@ -148,9 +153,9 @@ class FusionAuth(TimedSource):
         return {"Content-Type": "application/json", HEADER: f"{signed.decode()}.{signature.decode()}"}
 
 
-def _key(text: bytes, source: str) -> Key:
+def _public_key_or_none(text: bytes, source: str) -> Key | None:
     if not text.startswith(b"-----BEGIN"):
-        return text
+        return None
     refusal: ConfigError | None = None
     for scheme in SCHEMES:
         try:

@@ -52,6 +52,7 @@ class _Head(NamedTuple):
 
     host: bytes | None
     encoding: str  # empty for a body as it is
+    announced: int  # bytes of the body, 0 where none are announced
 
 
 class Receiver:
@@ -98,7 +99,7 @@ class Receiver:
         if kind == "http":
             response = await self._respond(scope, receive)
             if response is not None:
-                await _send_response(send, response, head_only=scope["method"] == "HEAD")
+                await send_response(send, response, head_only=scope["method"] == "HEAD")
         elif kind == "lifespan":
             await self._lifespan(receive, send)
         elif kind == "websocket":
@@ -109,7 +110,7 @@ class Receiver:
 
     async def _respond(self, scope: Scope, receive: Receive) -> HttpResponse | None:
         """Give the reply, or None when the sender has gone."""
-        path = _path_below_mount(scope)
+        path = path_below_mount(scope)
         method = scope["method"]
         if path.startswith(HOOKS) and len(path) > len(HOOKS):
             name = path[len(HOOKS) :]
@@ -182,6 +183,9 @@ class Receiver:
         try:
             if source is None:
                 return self._refuse(name, replies.SOURCE_UNKNOWN, "no such source", body_bytes=len(body))
+            if not body and head.announced:
+                check = f"none of {head.announced} bytes: something read the body before"
+                return self._refuse(name, replies.BODY_GONE, check)
             if "POST" not in source.methods:
                 return replies.method_not_allowed(", ".join(source.methods))
             if not self._admission.enter(name):
@@ -312,7 +316,7 @@ class Receiver:
     def _head(self, name: str, headers: Any) -> _Head | HttpResponse:
         """Give what the headers say, or the refusal that they alone earn, before the body is read."""
         limits = self._limits
-        count = size = 0
+        count = size = announced = 0
         host: bytes | None = None
         encoding = ""
         for field, value in headers:
@@ -320,20 +324,22 @@ class Receiver:
             size += len(field) + len(value)
             if field == b"content-length":
                 # Anything else than a few digits is the server's business; the bytes are counted.
-                if value.isdigit() and len(value) < 20 and int(value) > limits.body_bytes_max:
-                    return self._refuse(name, replies.BODY_TOO_LARGE, f"announced {int(value)} bytes")
+                if not announced and value.isdigit() and len(value) < 20:
+                    announced = int(value)
             elif field == b"host":
                 host = value
             elif field == b"content-encoding" and value.strip().lower() != b"identity":
                 # A second encoding on top of the first is none that we know.
                 encoding = f"{encoding}, {value.decode('latin-1')}" if encoding else value.decode("latin-1")
+        if announced > limits.body_bytes_max:
+            return self._refuse(name, replies.BODY_TOO_LARGE, f"announced {announced} bytes")
         if count > limits.header_count_max or size > limits.header_bytes_max:
             return self._refuse(name, replies.HEADERS_TOO_LARGE, f"{count} headers of {size} bytes")
         if encoding:
             source = self._intake.sources.get(name)
             if source is None or source.encoded_bodies == "refused" or not can_inflate(encoding):
                 return self._refuse(name, replies.ENCODING_UNSUPPORTED, "compressed body")
-        return _Head(host, encoding)
+        return _Head(host, encoding, announced)
 
     async def _read_body(self, name: str, holder: str, receive: Receive) -> bytes | HttpResponse | None:
         """Give the body, or the refusal, or None when the sender hung up.
@@ -369,7 +375,10 @@ class Receiver:
         except asyncio.CancelledError:
             if not self._cutoff.cut_off(task):
                 raise
-            return self._refuse(name, replies.BODY_TOO_SLOW, f"incomplete after {limits.body_seconds_max} s")
+            check = f"incomplete after {limits.body_seconds_max} s"
+            if not size:
+                check += ", unless something read it before"
+            return self._refuse(name, replies.BODY_TOO_SLOW, check)
         finally:
             self._cutoff.end(task)
             if not complete:
@@ -437,7 +446,8 @@ class Receiver:
                 return
 
 
-def _path_below_mount(scope: Scope) -> str:
+def path_below_mount(scope: Scope) -> str:
+    """Give a request's path without the prefix at which the application is mounted."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "").rstrip("/")
     # ASGI puts the mount prefix into both; servers and frameworks that do not are as welcome.
@@ -446,7 +456,8 @@ def _path_below_mount(scope: Scope) -> str:
     return path
 
 
-async def _send_response(send: Send, response: HttpResponse, *, head_only: bool) -> None:
+async def send_response(send: Send, response: HttpResponse, *, head_only: bool) -> None:
+    """Send a response, of which the asker of a HEAD gets no body."""
     headers = list(response.headers)
     if response.status not in (204, 304):
         headers.append((b"content-length", b"%d" % len(response.body)))

@@ -29,6 +29,9 @@ SOURCE_UNKNOWN = problem_of(SourceUnknown, "Nothing was stored. Check the addres
 SIGNATURE_INVALID = problem_of(SignatureInvalid, "The delivery was refused and nothing was stored.")
 BODY_MALFORMED = problem_of(BodyMalformed, "The delivery was refused and nothing was stored.")
 BODY_TOO_LARGE = problem_of(BodyTooLarge, "The delivery was refused and nothing was stored.")
+BODY_GONE = problem(
+    500, "body_gone", "The body did not arrive", "Nothing was stored. Send the delivery again later."
+)
 BODY_TOO_SLOW = problem(
     408,
     "body_too_slow",

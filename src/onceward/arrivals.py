@@ -15,7 +15,7 @@ import msgspec
 from onceward.core import arrival, errors, ids, json_plain
 from onceward.core.arrival import AcceptedEvent, Incoming, Verified
 from onceward.core.kept import kept, kept_of, request_of
-from onceward.core.messages import HttpRequest
+from onceward.core.messages import HttpRequest, without_encoding
 from onceward.core.model import DeliveryRow, EventRow, UnparsedRow
 from onceward.core.ports import Accept
 
@@ -77,7 +77,8 @@ class Arrivals:
             delivery_id=again.delivery_id if isinstance(again, UnparsedRow) else worker.ids.delivery_id(),
             source=source,
             event_id=incoming[0].id,
-            received_at=again.received_at if isinstance(again, UnparsedRow) else now,
+            # The time that the source saw, to the millisecond: an id may be made of it.
+            received_at=now if isinstance(again, DeliveryRow) else request.received_at_ms or now,
             content_hash=hashed,
             secret_index=verified.secret_index,
             request=self._kept(source, request, again.delivery_id if isinstance(again, DeliveryRow) else ""),
@@ -164,7 +165,7 @@ class Arrivals:
             source=source,
             content_hash=ids.content_hash(identity),
             delivery_id=worker.ids.delivery_id(),
-            received_at=now,
+            received_at=request.received_at_ms or now,
             last_at=now,
             copies=1,
             error=error,
@@ -268,7 +269,8 @@ def decoded(source: Source, request: HttpRequest, bytes_max: int) -> HttpRequest
         return request
     from onceward.core.inflate import inflated
 
-    return msgspec.structs.replace(request, body=inflated(encoding, request.body, bytes_max))
+    body = inflated(encoding, request.body, bytes_max)
+    return msgspec.structs.replace(request, body=body, headers=without_encoding(request.headers))
 
 
 def reason_of(error: BaseException) -> str:

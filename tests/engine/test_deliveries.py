@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from typing import Any, ClassVar
 
@@ -15,7 +16,7 @@ from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid, S
 from onceward.core.messages import HttpRequest
 from onceward.core.model import DELIVERIES_KEPT_MAX
 from onceward.refusals import OTHER_REASONS, REASONS_MAX, SAMPLES_MAX
-from onceward.sources import GitHub, Source, Stripe
+from onceward.sources import GitHub, Source, Stripe, create
 from onceward.sources.base import parse_json
 from onceward.sources.signing import check_window, hex_hmac, matching_secret, sole_header, unix_ms
 from onceward.testing.store_scene import failing_at
@@ -565,3 +566,38 @@ def test_the_blocking_twins_do_the_same(sqlite_url: str) -> None:
         assert app.sync.verify_again(delivery.delivery_id).secret_index == 0
         assert app.sync.redeliver(delivery.delivery_id).events[0].duplicate
         assert [one.count for one in app.sync.refusals()] == [1]
+
+
+# --- encodings ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("signed", ["as-sent", "decoded"])
+def test_a_compressed_delivery_is_kept_verified_and_read_again(store_url: str, signed: str) -> None:
+    app = make_app(store_url)
+    hooks = app.source(
+        create(
+            "hmac",
+            name="packed",
+            secrets="a secret of packed",
+            header="X-Signature",
+            id_from="/id",
+            type_from="/type",
+        )
+    )
+    assert hooks.encoded_bodies == "as-sent"
+    hooks.encoded_bodies = signed  # type: ignore[assignment]
+    body = gzip.compress(PAID)
+
+    async def scenario() -> None:
+        how = hex_hmac(b"a secret of packed", body if signed == "as-sent" else PAID).decode()
+        headers = {"X-Signature": how, "Content-Encoding": "gzip"}
+        status, text = await call(app.asgi(), "POST", "/hooks/packed", headers, body)
+        assert status == 202, text
+        (delivery,) = (await app.event("packed", "evt_1")).deliveries
+
+        assert (await app.request(delivery.delivery_id)).body == (body if signed == "as-sent" else PAID)
+        assert (await app.verify_again(delivery.delivery_id)).secret_index == 0
+        assert (await app.redeliver(delivery.delivery_id)).events[0].duplicate
+        assert not (await app.event("packed", "evt_1")).has_clash
+
+    run_app(app, scenario)

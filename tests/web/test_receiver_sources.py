@@ -61,6 +61,7 @@ class Talkative(Source):
 
     def normalize(self, request: HttpRequest) -> Any:
         self.seen.append(("normalize", request.body, request.url))
+        assert request.header("content-encoding") is None
         if request.body == b"malformed":
             raise BodyMalformed("It is malformed.")
         answer = getattr(self, "gives", None)

@@ -111,6 +111,11 @@ class HttpResponse(msgspec.Struct, frozen=True):
         return cls(status, _header_pairs(headers), body)
 
 
+def without_encoding(headers: HeaderPairs) -> HeaderPairs:
+    """Give headers without ``Content-Encoding``, for a body that is decoded already."""
+    return tuple(pair for pair in headers if pair[0] != b"content-encoding")
+
+
 def _header_pairs(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> HeaderPairs:
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return tuple((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in pairs)

@@ -31,7 +31,7 @@ from onceward.core.errors import (
 )
 from onceward.core.inflate import can_inflate, inflated
 from onceward.core.kept import WatchedRequest
-from onceward.core.messages import HttpRequest, HttpResponse
+from onceward.core.messages import HttpRequest, HttpResponse, without_encoding
 from onceward.sources.base import Source
 from onceward.web import replies
 from onceward.web.address import Proxies, url_of
@@ -229,7 +229,7 @@ class Receiver:
             return self._not_genuine(source, SignatureInvalid("the source's verify failed"), None)
 
         if head.encoding and source.encoded_bodies == "as-sent":
-            inflation = self._inflated(source, request, head.encoding, is_copy=True)
+            inflation = self._inflated(source, request, head.encoding)
             if isinstance(inflation, HttpResponse):
                 return inflation
             request = inflation
@@ -399,16 +399,9 @@ class Receiver:
         )
 
     def _inflated(
-        self, source: Source, request: WatchedRequest, encoding: str, *, is_copy: bool = False
+        self, source: Source, request: WatchedRequest, encoding: str
     ) -> WatchedRequest | HttpResponse:
-        """Give a request with its body decoded, or the refusal.
-
-        Args:
-            source: whose.
-            request: as it came.
-            encoding: of its body.
-            is_copy: the request as it came is the one that is kept.
-        """
+        """Give a request with its body decoded, and not said to be encoded any more; or the refusal."""
         try:
             body = inflated(encoding, request.body, self._limits.body_bytes_max)
         except BodyTooLarge as error:
@@ -416,11 +409,7 @@ class Receiver:
         except BodyMalformed as error:
             response = replies.refused_reply(source, "malformed", replies.BODY_MALFORMED)
             return self._refuse(source.name, response, error.what)
-        headers = request.headers
-        if not is_copy:
-            # The body is no longer encoded, and whoever reads it again must not think so.
-            headers = tuple(pair for pair in headers if pair[0] != b"content-encoding")
-        return msgspec.structs.replace(request, body=body, headers=headers)
+        return msgspec.structs.replace(request, body=body, headers=without_encoding(request.headers))
 
     # --- life of the server -----------------------------------------------------------------------
 

@@ -260,7 +260,7 @@ def test_variables_that_pages_name_are_settings() -> None:
 def test_commands_that_pages_name_are_there_with_their_options() -> None:
     called = set()
     for _, text in prose():
-        for line in re.findall(r"(?:^|[`/ ])onceward ((?:serve|worker|migrate|demo)\b[^`\n]*)", text):
+        for line in re.findall(r"(?:^|[`/ ])onceward ((?:check|serve|worker|migrate|demo)\b[^`\n]*)", text):
             called.add(re.split(r" [>|]| #|\)", line)[0].strip())
     assert len(called) > 6
 

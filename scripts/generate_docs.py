@@ -98,6 +98,11 @@ API: tuple[Part, ...] = (
         ),
         "All errors, with their codes: [errors](errors.md).",
     ),
+    Part(
+        "Keys on outgoing requests",
+        "onceward.outgoing",
+        ("keyed", "NO_KEY", "key_request", "key_request_async", "trace_config", "KeyingAdapter", "add_key"),
+    ),
     Part("Version", "onceward", ("__version__",)),
     Part(
         "Sources",
@@ -152,6 +157,7 @@ MEMBERS = {
     "Place": (),
     "SourceCase": (),
     "Check": (),
+    "KeyingAdapter": (),
     "TcpProxy": (
         "start", "stop", "dsn", "cut", "refuse", "blackhole", "delay", "heal", "drop_commit_reply", "cut_before_commit",
     ),
@@ -164,7 +170,7 @@ MEMBERS = {
 START = "(workflow: Workflow, /, *args, id: str | None = None, **kwargs)"
 RUN_STEP = (
     "(name: str, function, /, *args, item: object = '', retry: Retry = Retry(), "
-    "timeout: Duration | None = None, **kwargs)"
+    "timeout: Duration | None = None, key_scope: KeyScope = 'step', key_memory: Duration | None = None, **kwargs)"
 )
 CHILD = "(name: str, workflow: Workflow, /, *args, item: object = '', **kwargs)"
 SIGNATURES = {
@@ -183,6 +189,7 @@ DATA = {
     "generation. Annotate a step's parameter with it and give it the default `AUTO`; Onceward passes the step's "
     "own key. Outside a run the default arrives as it is.",
     "AUTO": "The default of a step's `IdempotencyKey` parameter: Onceward passes the step's own key.",
+    "NO_KEY": "Headers for one request that is to have no key: `client.post(url, headers=NO_KEY)`.",
     "__version__": "The version of this Onceward, as text.",
 }
 

@@ -30,6 +30,7 @@ LAYERS = {
     "sources": 1,
     "stores": 1,
     "runtime": 2,
+    "outgoing": 2,  # hooks for HTTP clients, which ask what step runs
     "app": 3,
     "": 4,  # the package itself: it hands out names from the layers below
     "web": 5,

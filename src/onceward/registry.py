@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.decorator import WorkflowDecorator
-from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
+from onceward.authoring.keys import KeyScope
+from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions, key_memory_of
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Policies, Workflow
 from onceward.core import errors
@@ -66,7 +67,14 @@ class Registry:
     def step(self, function: Callable[P, R], /) -> Step[P, R]: ...
     @overload
     def step(
-        self, /, *, name: str | None = None, retry: Retry = ..., timeout: Duration | None = None
+        self,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry = ...,
+        timeout: Duration | None = None,
+        key_scope: KeyScope = "step",
+        key_memory: Duration | None = None,
     ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
     def step(
         self,
@@ -76,6 +84,8 @@ class Registry:
         name: str | None = None,
         retry: Retry = DEFAULT_STEP_RETRY,
         timeout: Duration | None = None,
+        key_scope: KeyScope = "step",
+        key_memory: Duration | None = None,
     ) -> Any:
         """Make a function a step: called in a run it is saved, elsewhere it is itself.
 
@@ -84,15 +94,24 @@ class Registry:
             name: what identifies it in a run; the function's name by default.
             retry: how it is tried again; five tries with growing delays by default.
             timeout: how long one try may take.
+            key_scope: ``"business"`` for an idempotency key that a restart or replay hands out again.
+            key_memory: how long the receiver remembers the key. A try that is not known to have ended
+                is not run again after that: the run is held for a person.
 
         Raises:
-            ConfigError: the name cannot be used, or *timeout* is no length of time.
+            ConfigError: the name or *key_scope* cannot be used, or *timeout* or *key_memory* is no
+                length of time.
         """
-        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout of a step")
+        options = StepOptions(
+            retry=retry,
+            timeout_ms=None if timeout is None else to_ms(timeout, what="timeout of a step"),
+            key_scope=key_scope,
+            key_memory_ms=key_memory_of(key_memory, "a step"),
+        )
 
         def decorate(function: Callable[..., Any]) -> Step[..., Any]:
             chosen = name_of(function, name, "step")
-            return Step(function, chosen, StepOptions(retry=retry, timeout_ms=timeout_ms))
+            return Step(function, chosen, options)
 
         return decorate if function is None else decorate(function)
 

@@ -129,6 +129,7 @@ async def steps(ctx: Context, gateway: Gateway) -> None:
     order = assert_type(await ctx.step.run("load", load, "7"), Order)
     assert_type(await ctx.step.run("load", load, order_id="7"), Order)
     assert_type(await ctx.step.run("load", load, "7", item=7, retry=Retry(), timeout="5s"), Order)
+    assert_type(await ctx.step.run("load", load, "7", key_scope="business", key_memory="24h"), Order)
     assert_type(await ctx.step.run("price", price, order), float)
     assert_type(await ctx.step.run("price", price, order, discount=0.5), float)
     assert_type(await ctx.step.run("price", price, order, 0.5, item="x"), float)

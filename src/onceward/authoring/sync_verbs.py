@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
 from onceward.authoring.calls import prepare
 from onceward.authoring.current import Session, wait_in_thread
 from onceward.authoring.event import Event
+from onceward.authoring.keys import KeyScope
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
@@ -57,6 +58,8 @@ class SyncStepVerbs:
         item: object = ...,
         retry: Retry = ...,
         timeout: Duration | None = ...,
+        key_scope: KeyScope = ...,
+        key_memory: Duration | None = ...,
     ) -> R: ...
     @overload
     def run(
@@ -68,6 +71,8 @@ class SyncStepVerbs:
         item: object = ...,
         retry: Retry = ...,
         timeout: Duration | None = ...,
+        key_scope: KeyScope = ...,
+        key_memory: Duration | None = ...,
     ) -> R: ...
     def run(  # type: ignore[misc]  # likewise
         self, name: str, function: Any, /, *args: Any, **kwargs: Any

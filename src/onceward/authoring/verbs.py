@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
 from onceward.authoring.calls import prepare
 from onceward.authoring.current import Session
 from onceward.authoring.event import Event
+from onceward.authoring.keys import KeyScope
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
@@ -53,6 +54,8 @@ class StepVerbs:
         item: object = ...,
         retry: Retry = ...,
         timeout: Duration | None = ...,  # noqa: ASYNC109 - a try's limit, kept by the engine
+        key_scope: KeyScope = ...,
+        key_memory: Duration | None = ...,
     ) -> R: ...
     @overload
     async def run(
@@ -64,6 +67,8 @@ class StepVerbs:
         item: object = ...,
         retry: Retry = ...,
         timeout: Duration | None = ...,  # noqa: ASYNC109
+        key_scope: KeyScope = ...,
+        key_memory: Duration | None = ...,
     ) -> R: ...
     async def run(  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
         self, name: str, function: Any, /, *args: Any, **kwargs: Any
@@ -77,6 +82,8 @@ class StepVerbs:
             item: which element of a loop this is, when the name repeats in parallel branches.
             retry: how it is tried again; five tries with growing delays by default.
             timeout: how long one try may take.
+            key_scope: ``"business"`` for an idempotency key that a restart or replay hands out again.
+            key_memory: how long the receiver remembers the key; see `App.step`.
             kwargs: the function's keywords.
 
         Raises:

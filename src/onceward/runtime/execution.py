@@ -22,6 +22,7 @@ import msgspec
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.event import Event
+from onceward.authoring.keys import business_parts
 from onceward.authoring.options import StepOptions
 from onceward.authoring.workflow import Workflow
 from onceward.core import codec, errors
@@ -74,6 +75,9 @@ class Execution(Journal):
         super().__init__(worker, run, history, confirmed_at)
         self.event = Event(event, run.input)
         self.workflow = workflow
+        self.business = business_parts(
+            worker.settings.namespace, run.workflow, getattr(run, "key", None), run.source, run.event_id
+        )
         self.is_sync = not workflow.is_async
         self.root: asyncio.Task[None] | None = None
         self.calls = 0  # verbs in progress, parked ones included

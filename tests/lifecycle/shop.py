@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from onceward import App, Context, Event, Permanent, Retry, SyncContext
+from onceward import AUTO, App, Context, Event, IdempotencyKey, Permanent, Retry, SyncContext
 from onceward.sources import Stripe
 from tests.lifecycle.ledger import Ledger
 
@@ -58,6 +58,7 @@ class Shop:
         self.app.workflow(name="paid", on=self.stripe["charge.succeeded"])(self.paid)
         self.app.workflow(name="patient", retry=Retry(max_tries=3))(self.patient)
         for workflow in (
+            self.ensured,
             self.branches,
             self.deadly,
             self.calling,
@@ -97,6 +98,24 @@ class Shop:
             await asyncio.sleep(0)
         raise Permanent(text)
 
+    def made(self) -> list[tuple[str, str]]:
+        """Give what `make` made outside, each with the key that it came with."""
+        path = self.ledger.path.with_suffix(".made")
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(what, key) for what, _, key in (line.partition(" ") for line in lines)]
+
+    async def find_made(self, what: str) -> str | None:
+        """Look whether something was made, as a service without keys allows."""
+        return next((what for one, _ in self.made() if one == what), None)
+
+    async def make(self, what: str, *, key: IdempotencyKey = AUTO) -> str:
+        """Make something outside; made twice it is there twice."""
+        with self.ledger.body():
+            with self.ledger.path.with_suffix(".made").open("a") as file:
+                file.write(f"{what} {key}\n")
+            await asyncio.sleep(self.body_s)
+        return what
+
     # --- workflows -----------------------------------------------------------------------------
 
     async def steps(self, ctx: Context, n: int) -> list[int]:
@@ -106,6 +125,13 @@ class Shop:
     def plain(self, ctx: SyncContext, n: int) -> list[int]:
         """The same as a plain function with plain bodies."""
         return [ctx.step.run(name, self.act_plain, n + i) for i, name in enumerate(("a", "b", "c"))]
+
+    async def ensured(self, ctx: Context, n: int) -> list[str]:
+        """One thing that is looked for before it is made, and one that only has a key."""
+        ticket = await ctx.step.ensure(
+            "ticket", self.find_made, self.make, (f"ticket-{n}",), key_memory="24h"
+        )
+        return [ticket, await ctx.step.run("payment", self.make, f"payment-{n}", key_memory="24h")]
 
     async def parallel(self, ctx: Context, n: int) -> list[int]:
         """Three branches of two steps each."""

@@ -32,7 +32,7 @@ def prepare(
     if isinstance(function, Step):
         options, item, function = function.options, function.item_text, function.function
     elif isinstance(function, Workflow) or not callable(function):
-        _refuse_function(name, function)
+        refuse_function(name, function)
     if not kwargs:
         return function, item, options, kwargs
     _refuse_hidden(name, function, kwargs, len(args))
@@ -53,7 +53,22 @@ def changed_options(name: str, options: StepOptions, kwargs: dict[str, Any]) -> 
     return dataclasses.replace(options, **changes) if changes else options
 
 
-def _refuse_function(name: str, given: Any) -> NoReturn:
+def uuid_kind(version: int) -> str:
+    """Give what to ask a run for: a UUID of that version.
+
+    Raises:
+        ConfigError: it is neither 4 nor 7.
+    """
+    if version not in (4, 7):
+        raise errors.ConfigError(
+            f"step.uuid draws no version {shown(version)}.",
+            means="A UUID for an id is drawn at random (4), or by time and at random (7).",
+            todo="Write version=4 or version=7; derive others, such as uuid5, from what you have.",
+        )
+    return "uuid" if version == 4 else "uuid7"
+
+
+def refuse_function(name: str, given: Any) -> NoReturn:
     """Refuse what cannot be called, before its tries are used up on it."""
     if isinstance(given, Workflow):
         raise errors.StepMisuse(

@@ -48,6 +48,10 @@ class Session(Protocol):
         """Give a step's saved or new result."""
         ...
 
+    async def body(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function inside a step's body: an async one here, a plain one in a thread."""
+        ...
+
     async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
         """Return when the step's fixed deadline has passed."""
         ...

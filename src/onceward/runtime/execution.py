@@ -32,12 +32,12 @@ from onceward.core.states import RunState, StepState
 from onceward.runtime import ending, starts, waits
 from onceward.runtime.branches import LAST_WORDS_ROUNDS, Branches
 from onceward.runtime.cancel import Cancel
-from onceward.runtime.functions import facts_of
+from onceward.runtime.functions import facts_of, is_coroutine_function
 from onceward.runtime.journal import Journal
 from onceward.runtime.parking import Parking
 from onceward.runtime.recall import Recall
 from onceward.runtime.records import error_text, failure_of
-from onceward.runtime.tries import run_step
+from onceward.runtime.tries import call_body, run_step
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -330,6 +330,10 @@ class Execution(Journal):
         finally:
             self._leave()
 
+    async def body(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function inside a step's body: an async one here, a plain one in a thread."""
+        return await call_body(self, function, args, kwargs, is_coroutine_function(function))
+
     def _refuse_function(self, key: StepKey, record: StepRow | None, error: errors.ConfigError) -> NoReturn:
         """Fail a step whose function cannot be one: its result has no stored form."""
         if record is not None and record.state is StepState.FAILED:
@@ -359,7 +363,7 @@ class Execution(Journal):
         try:
             return await waits.value(self, key, kind)
         except asyncio.CancelledError as error:
-            self._note_cut(key, kind, error)
+            self._note_cut(key, waits.kind_of(kind), error)
             raise
         finally:
             self._leave()

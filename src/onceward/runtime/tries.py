@@ -132,11 +132,11 @@ async def _body(
     execution.steps_in_flight.add(frame.key)
     try:
         if options.timeout_ms is None:
-            return await _call(execution, function, args, kwargs, is_async)
+            return await call_body(execution, function, args, kwargs, is_async)
         limit = asyncio.timeout(options.timeout_ms / 1000)
         try:
             async with limit:
-                return await _call(execution, function, args, kwargs, is_async)
+                return await call_body(execution, function, args, kwargs, is_async)
         except TimeoutError as error:
             if limit.expired():
                 raise errors.StepTimedOut(
@@ -153,13 +153,14 @@ async def _body(
             execution.loop.call_soon(execution.drain)
 
 
-async def _call(
+async def call_body(
     execution: Execution,
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     is_async: bool,
 ) -> Any:
+    """Call a function as a step's body, or as a part of one: a plain one in a thread."""
     if is_async:
         return await function(*args, **kwargs)
     while True:

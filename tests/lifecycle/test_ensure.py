@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def test_a_kill_between_the_effect_and_the_save(
     nursery: Nursery, nth: int, tickets: int, payments: int
 ) -> None:
     """The payment, which nobody looks for, is made twice, both times with one key."""
-    settings = {} if nursery.is_sqlite else {"instance": "shop"}
+    settings: dict[str, Any] = {} if nursery.is_sqlite else {"instance": "shop"}
     first = nursery.fork("ensured", failpoint=f"step.after_body:kill:{nth}", **settings)
     assert first.wait() == -signal.SIGKILL, nursery.logs()
 

@@ -89,7 +89,7 @@ class Frame:
         self.session = session
         self.key = key
         self.try_number = try_number
-        self.key_scope = key_scope
+        self.key_scope: KeyScope = key_scope
         self.requests: dict[tuple[str, str], int] = {}
         self.accepts: list[Accept] = []
         self.nested: dict[str, int] = {}

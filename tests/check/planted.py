@@ -292,6 +292,15 @@ BLOCKS: list[tuple[str, str]] = [
 """,
     ),
     (
+        "repeated-step-name",
+        """
+    async def branch(order: str) -> None:
+        await ctx.step.run("in branch", load, order)  # here
+
+    await asyncio.gather(*map(branch, event.payload))
+""",
+    ),
+    (
         "time-outside-step",
         """
     async def branch(order: str) -> float:

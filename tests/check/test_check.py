@@ -208,6 +208,17 @@ def test_code_of_others_is_passed_over(package: str) -> None:
     assert (report.findings, report.unreadable, report.workflows) == ((), (), 0)
 
 
+def test_code_that_is_nested_too_deeply_is_told_and_the_rest_checked(tmp_path: Path) -> None:
+    deep = " + ".join(["event.payload"] * 2_500)
+    (tmp_path / "deep.py").write_text(f"{HEAD}    x = {deep}\n")
+    (tmp_path / "shop.py").write_text(f"{HEAD}    t = time.time()\n")
+
+    report = check([tmp_path])
+
+    assert [(Path(one.file).name, one.rule) for one in report.findings] == [("shop.py", "time-outside-step")]
+    assert [Path(one.path).name for one in report.unreadable] == ["deep.py"]
+
+
 def test_nothing_is_imported(tmp_path: Path) -> None:
     code = f"raise SystemExit('imported')\n{HEAD}    t = time.time()\n"
 

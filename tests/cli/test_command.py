@@ -27,7 +27,9 @@ def test_version_and_help_name_the_version_and_every_command() -> None:
     status, text = told("--help")
 
     assert status == 0
-    assert all(f"  {name} " in text for name in ("check", "demo", "migrate", "send", "serve", "sources", "worker"))
+    assert all(
+        f"  {name} " in text for name in ("check", "demo", "migrate", "send", "serve", "sources", "worker")
+    )
     assert "Exit status:" in text
 
 

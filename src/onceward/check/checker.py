@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,12 +63,23 @@ class _Checker:
             for function in _functions(resolver, module, "step"):
                 bodies.setdefault(function.node, function)
         for function in workflows.values():
-            self._check_workflow(resolver, function, bodies)
+            with self._told(function):
+                self._check_workflow(resolver, function, bodies)
         for function in bodies.values():
-            self._check_step(resolver, function)
+            with self._told(function):
+                self._check_step(resolver, function)
         return Report(
             tuple(self.findings), tuple(self.unreadable), len(self.modules), len(workflows), len(bodies)
         )
+
+    @contextmanager
+    def _told(self, function: Function) -> Iterator[None]:
+        """Tell of code that is nested too deeply to be gone through, and go on with the rest."""
+        try:
+            yield
+        except RecursionError:
+            reason = f"line {function.node.lineno}: {function.name} is nested too deeply"
+            self.unreadable.append(Unreadable(function.module.shown, reason))
 
     def _check_workflow(
         self, resolver: Resolver, function: Function, bodies: dict[ast.AST, Function]

@@ -213,7 +213,7 @@ _HTTP_METHODS = "get|post|put|patch|delete|head|options|request|send|stream|buil
 _DB_METHODS = (
     r"a?execute|execute_?many|executemany|executescript|fetch\w*|commit|rollback|flush|add|add_all|delete|merge|refresh|"
     r"scalar|scalars|scalar_one|stream|stream_scalars|query|get|get_one|exec|copy|copy_\w+|find\w*|insert\w*|update\w*|replace_one|delete_\w+|"
-    r"aggregate|count_documents|distinct|bulk_\w+|connect|begin|begin_nested|acquire|open|cursor|transaction|save|run|first|all|one|count|create|filter"
+    r"aggregate|count_documents|distinct|bulk_\w+|connect|begin|begin_nested|acquire|open|transaction|save|run|first|all|one|count|create|filter"
 )
 _HANDLES = r"cursor|connect|begin|begin_nested|session|acquire|connection|transaction|getconn|execution_options|client|collection|get_collection|get_database|database|table|Table|from_|schema|resource|bucket|Bucket|blob|channel|pipeline|service|users|messages"
 _CALL = r"(?:\(\))+"

@@ -276,9 +276,9 @@ class Walk:
             at = place
             if method in _TOGETHER:
                 inner = argument.value if isinstance(argument, ast.Starred) else argument
-                many = isinstance(inner, ast.ListComp | ast.SetComp | ast.GeneratorExp) or bool(
-                    place.elements
-                )
+                is_mapped = isinstance(inner, ast.Call) and _last_name(inner.func) in {"map", "starmap"}
+                is_built = isinstance(inner, ast.ListComp | ast.SetComp | ast.GeneratorExp)
+                many = is_mapped or is_built or bool(place.elements)
                 if method in _GROUPS:
                     at = place.beside(call, None if many else number)
                 else:

@@ -21,6 +21,9 @@ SECRET = "whsec_" + "shop" * 8
 BODY_S = 0.004
 """How long an ordinary body takes."""
 
+MEMORY_MS = 500
+"""How long whoever gets the payment of `forgotten` remembers its key."""
+
 QUICK = Retry(max_tries=4, base="60ms", cap="60ms")
 ONCE = Retry(max_tries=1)
 
@@ -59,6 +62,7 @@ class Shop:
         self.app.workflow(name="patient", retry=Retry(max_tries=3))(self.patient)
         for workflow in (
             self.ensured,
+            self.forgotten,
             self.branches,
             self.deadly,
             self.calling,
@@ -132,6 +136,10 @@ class Shop:
             "ticket", self.find_made, self.make, (f"ticket-{n}",), key_memory="24h"
         )
         return [ticket, await ctx.step.run("payment", self.make, f"payment-{n}", key_memory="24h")]
+
+    async def forgotten(self, ctx: Context, n: int) -> str:
+        """A payment to somebody who soon forgets the key."""
+        return await ctx.step.run("payment", self.make, f"payment-{n}", key_memory=MEMORY_MS / 1000)
 
     async def parallel(self, ctx: Context, n: int) -> list[int]:
         """Three branches of two steps each."""

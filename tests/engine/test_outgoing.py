@@ -39,7 +39,7 @@ class Service:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *_: object) -> None:
                 pass
 
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):

@@ -34,6 +34,7 @@ from onceward.core.errors import (
     Suspended,
     WorkflowUnknown,
 )
+from onceward.core.paths import event
 from onceward.core.retry import Retry
 from onceward.core.states import RunState
 from onceward.handles import Emitted, EventView, RunHandle
@@ -75,4 +76,5 @@ __all__ = [
     "Workflow",
     "WorkflowUnknown",
     "__version__",
+    "event",
 ]

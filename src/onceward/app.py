@@ -334,7 +334,7 @@ class App(Registry):
             occurred_at=at,
             content_hash=None if id is None else ids.content_hash(text),
         )
-        accepted = await worker.accept(Accept(event, worker.runs_for(source, type, now)))
+        accepted = await worker.accept(Accept(event, worker.runs_for(event)))
         if accepted.is_clash:
             raise asked.clash(source, event.id)
         handles = [self.run(run_id) for run_id in accepted.runs.values()]
@@ -499,7 +499,8 @@ class App(Registry):
             raise errors.NotFound(f"There is no event {id!r} of source {source!r} in this namespace.")
         runs = await self._ask("runs", RunFilter(source=source, event_id=id, limit=1_000))
         deliveries = await self._ask("deliveries", source, id)
-        return EventView(row, list(reversed(runs)), deliveries)
+        skipped = await self._ask("skipped", source, id)
+        return EventView(row, list(reversed(runs)), deliveries, skipped)
 
     async def events(
         self,

@@ -171,6 +171,7 @@ class Desk:
             replay_id=request_id or worker.ids.hex(12),
             replay_of=run_id,
             input=replay_input,
+            is_stale=old.is_stale,
         )
         audit = AuditRow(str(worker.ids.uuid7()), now, run.run_id, Verb.REPLAY.value, actor, run_id)
         replaying = functools.partial(worker.store.replay, Accept(event, [run]), copies, audit)

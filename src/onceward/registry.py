@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.decorator import WorkflowDecorator
-from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
+from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions, ordering
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Policies, Workflow
 from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
 from onceward.core.retry import Retry
+from onceward.core.rules import Place
 from onceward.core.texts import name_of
 from onceward.core.triggers import OWN, Trigger
 
 if TYPE_CHECKING:
+    from onceward.authoring.event import Event
     from onceward.sources.base import Source
 
 P = ParamSpec("P")
@@ -111,6 +113,8 @@ class Registry:
         name: str | None = None,
         retry: Retry = ...,
         deadline: Duration | None = None,
+        version: Place | None = None,
+        stale: Literal["drop", "mark"] | Callable[[Event], Any] | None = None,
     ) -> WorkflowDecorator: ...
     def workflow(
         self,
@@ -121,6 +125,8 @@ class Registry:
         name: str | None = None,
         retry: Retry = DEFAULT_RUN_RETRY,
         deadline: Duration | None = None,
+        version: Place | None = None,
+        stale: Literal["drop", "mark"] | Callable[[Event], Any] | None = None,
     ) -> Any:
         """Register a workflow: a function that takes the context first.
 
@@ -130,13 +136,22 @@ class Registry:
             name: the function's name by default; it must not change while runs are open.
             retry: how often the whole run is tried again when its code fails; never by default.
             deadline: how long a run may take in all.
+            version: where an event says which version of its subject it brings, a time or a number:
+                ``event.payload["updated_at"]``, or ``event.version`` for what its source says; or a
+                function of the event.
+            stale: what becomes of an event that is not newer than what came before of its subject.
+                ``"drop"``, the default, makes no run; with ``"mark"`` ``ctx.event.is_stale`` says so; a
+                function of the event fetches the current state, as a step at the beginning of every
+                run, and ``ctx.current`` is what it gave.
 
         Raises:
             ConfigError: the name is taken or cannot be used, the app does not have a source that
-                *on* names, the function takes no context, or the app is open already.
+                *on* names, the function takes no context, *version* or *stale* is none, or the app
+                is open already.
         """
         deadline_ms = None if deadline is None else to_ms(deadline, what="deadline of a workflow")
-        decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms))
+        rules, fetch = ordering(version, stale)
+        decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms, rules, fetch))
         return decorator if function is None else decorator(function)
 
     def _register(self, workflow: Workflow[..., Any]) -> None:

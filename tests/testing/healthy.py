@@ -6,6 +6,7 @@ from pathlib import Path
 
 from onceward.core.model import EventRow, RunRow
 from onceward.core.ports import Accept, Steer
+from onceward.core.rules import version_text
 from onceward.core.states import RunState
 from onceward.testing.store_scene import (
     LEASE_MS,
@@ -74,6 +75,9 @@ class Healthy(SqliteFile):
         self.queued = self.process.queue("evt_queued")
         fact = event("evt_delivered", at=self.now)
         self.process.accept(Accept(fact, [new_run(at=self.now)], [delivery(fact), delivery(fact)]))
+        for event_id, version in (("evt_new", 7), ("evt_old", 6)):
+            wish = new_run(at=self.now, version=version_text(version), drops_stale=True)
+            self.process.accept(Accept(event(event_id, at=self.now), [wish]))
 
     def _run(self, event_id: str) -> RunRow:
         return self.process.start(event_id)

@@ -8,10 +8,12 @@ serves one, and its store adds it to every statement.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
+from onceward.core.rules import shown_version
 from onceward.core.states import RunState, StepState
 
 Millis = int
@@ -96,6 +98,9 @@ class NewRun(msgspec.Struct, frozen=True, gc=False):
     depth: int = 0
     input: str | None = None  # JSON that a replay puts in place of the event's payload
     is_claimed: bool = False  # written as running in the accepting process: start is claim
+    version: str | None = None  # of the event's subject, as `version_text` writes it
+    drops_stale: bool = False  # there is no run if the version is not newer than all before
+    is_stale: bool = False  # known before: a replay is as stale as its original
 
 
 class RunRow(msgspec.Struct, gc=False):
@@ -129,6 +134,7 @@ class RunRow(msgspec.Struct, gc=False):
         is_called: the parent waits for it.
         depth: how many runs started each other before it.
         input: JSON text that a replay put in place of the event's payload.
+        is_stale: when its event was accepted, an event of the same subject as new or newer had been.
     """
 
     run_id: str
@@ -158,6 +164,47 @@ class RunRow(msgspec.Struct, gc=False):
     is_called: bool = False
     depth: int = 0
     input: str | None = None
+    is_stale: bool = False
+
+
+class Skip(StrEnum):
+    """Why a workflow has no run of an event that it wants."""
+
+    STALE = "stale"
+
+
+class SkippedRow(msgspec.Struct, frozen=True):
+    """A workflow that wants an event and has no run of it, decided when the event was accepted.
+
+    Attributes:
+        workflow: which workflow.
+        source: of the event.
+        event_id: of the event.
+        reason: ``stale``: the event was not newer than what had been accepted of its subject.
+        run_id: the id that its run would have had.
+        at: when.
+        version: of the event, as `version_text` writes it.
+        newest: the version that was the newest of the subject then.
+    """
+
+    workflow: str
+    source: str
+    event_id: str
+    reason: Skip
+    run_id: str
+    at: Millis
+    version: str | None = None
+    newest: str | None = None
+
+    @property
+    def why(self) -> str:
+        """Give the reason as a sentence for people."""
+        if self.version is None or self.newest is None:
+            return f"there is no run: {self.reason}"
+        return (
+            f"its version {shown_version(self.version)} is not newer than {shown_version(self.newest)}, "
+            "which had been accepted"
+        )
 
 
 class StepRow(msgspec.Struct, frozen=True, gc=False):
@@ -271,3 +318,4 @@ class WorkflowRow(msgspec.Struct, frozen=True):
     triggers: str  # JSON list
     seen_at: Millis
     deadline_ms: int | None = None
+    rules: str | None = None  # JSON: see `onceward.core.rules`

@@ -21,6 +21,7 @@ from onceward.core.model import (
     NewRun,
     ProcessRow,
     RunRow,
+    SkippedRow,
     StepKey,
     StepRow,
     WorkflowRow,
@@ -67,6 +68,7 @@ class Accepted(msgspec.Struct, frozen=True):
     is_duplicate: bool
     is_clash: bool
     runs: dict[str, str]  # workflow -> run id
+    skipped: dict[str, SkippedRow] = msgspec.field(default_factory=dict)  # workflow -> why it has none
     is_refused: bool = False  # the run that emits has lost its fence; nothing was written
 
 
@@ -288,6 +290,10 @@ class Store(Protocol):
 
     def deliveries(self, source: str, event_id: str) -> list[DeliveryRow]:
         """Give the deliveries of an event, oldest first."""
+        ...
+
+    def skipped(self, source: str, event_id: str) -> list[SkippedRow]:
+        """Give the workflows that want an event and have no run of it, and why."""
         ...
 
     def steps(self, run_id: str, generation: int | None = None) -> list[StepRow]:

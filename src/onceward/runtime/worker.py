@@ -32,8 +32,9 @@ from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, 
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
+from onceward.runtime.judging import Reading, judged
 from onceward.runtime.looking import Looking
-from onceward.runtime.routes import Routes
+from onceward.runtime.routes import Route, Routes
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
 
@@ -224,26 +225,37 @@ class Worker:
 
     # --- accepting -------------------------------------------------------------------------------
 
-    def runs_for(self, source: str, type_: str, now: Millis, *, parent: RunRow | None = None) -> list[NewRun]:
-        """Give a new run for every workflow that subscribed to such an event."""
-        found = []
-        for name, deadline_ms in self.routes.match(source, type_):
-            found.append(
-                NewRun(
-                    run_id=self.ids.run_id(),
-                    workflow=name,
-                    created_at=now,
-                    deadline_at=None if deadline_ms is None else now + deadline_ms,
-                    parent_run_id=None if parent is None else parent.run_id,
-                    parent_generation=None if parent is None else parent.generation,
-                    depth=0 if parent is None else parent.depth + 1,
-                    is_claimed=parent is None and self._reserve(name),
-                )
+    def runs_for(
+        self, event: EventRow, *, parent: RunRow | None = None, version: int | None = None
+    ) -> list[NewRun]:
+        """Give a new run for every workflow that subscribed to such an event.
+
+        Args:
+            event: as it will be stored.
+            parent: the run that emits it.
+            version: what its source says that it is.
+        """
+        now, found = event.received_at, []
+        reading = Reading(event, self.settings.namespace, version)
+        for route in self.routes.match(event.source, event.type):
+            run = NewRun(
+                run_id=self.ids.run_id(),
+                workflow=route.workflow,
+                created_at=now,
+                deadline_at=None if route.deadline_ms is None else now + route.deadline_ms,
+                parent_run_id=None if parent is None else parent.run_id,
+                parent_generation=None if parent is None else parent.generation,
+                depth=0 if parent is None else parent.depth + 1,
+                is_claimed=parent is None and self._reserve(route),
             )
+            found.append(run if route.rules.is_empty else judged(run, event, route.rules, reading))
         return found
 
-    def _reserve(self, workflow: str) -> bool:
+    def _reserve(self, route: Route) -> bool:
         """Promise a slot to a run that is about to be accepted: start is claim."""
+        workflow = route.workflow
+        if not route.rules.may_begin_at_once:
+            return False
         if self.is_draining or workflow not in self.workflows or self._free() <= 0 or not self.process_id:
             return False
         self._reserved += 1
@@ -307,7 +319,7 @@ class Worker:
             workflow=workflow.name,
             created_at=now,
             deadline_at=None if deadline_ms is None else now + deadline_ms,
-            is_claimed=self._reserve(workflow.name),
+            is_claimed=self._reserve(self.routes.of(workflow.name)),
         )
         event = EventRow(
             source=f"start/{workflow.name}",
@@ -349,7 +361,7 @@ class Worker:
             # Where the caller chose the id, others may choose it too; see IdClash.
             content_hash=content_hash(text) if source.startswith("emit/") else None,
         )
-        runs = self.runs_for(source, type_, now, parent=execution.run)
+        runs = self.runs_for(event, parent=execution.run)
         return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)
 
     def check_depth(self, run: RunRow) -> None:

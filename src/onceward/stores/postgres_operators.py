@@ -167,4 +167,5 @@ def _replayed(run: NewRun) -> dict[str, Parameter]:
         is_called=int(run.is_called),
         depth=run.depth,
         input=run.input,
+        is_stale=int(run.is_stale),
     )

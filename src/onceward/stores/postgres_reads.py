@@ -13,6 +13,7 @@ from onceward.core.model import (
     EventRow,
     ProcessRow,
     RunRow,
+    SkippedRow,
     StepRow,
     WorkflowRow,
 )
@@ -104,6 +105,10 @@ class PostgresReads:
     def deliveries(self, source: str, event_id: str) -> list[DeliveryRow]:
         """Give the deliveries of an event, oldest first."""
         return to_values(DeliveryRow, self._read("deliveries", source=source, event_id=event_id))
+
+    def skipped(self, source: str, event_id: str) -> list[SkippedRow]:
+        """Give the workflows that want an event and have no run of it, and why."""
+        return to_values(SkippedRow, self._read("skipped", source=source, event_id=event_id))
 
     def children(self, run_id: str) -> list[RunRow]:
         """Give the runs that a run started or called."""

@@ -7,6 +7,7 @@ null is left out of the JSON, which spares the server a tenth of the work of rea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -79,6 +80,24 @@ class RunColumns(msgspec.Struct, omit_defaults=True):
     parent_run_id: str | None = None
     parent_generation: int | None = None
     input: str | None = None
+
+
+class JudgedColumns(RunColumns, omit_defaults=True, kw_only=True):
+    """A run that hangs on more than its event's being new."""
+
+    subject: str
+    version: str
+    drops_stale: bool
+
+
+class RaiseColumns(msgspec.Struct):
+    """The version of its subject that an event brings, for one workflow."""
+
+    source: str
+    event_id: str
+    workflow: str
+    subject: str
+    version: str
 
 
 class DeliveryColumns(msgspec.Struct, omit_defaults=True):
@@ -217,7 +236,31 @@ def event_columns(event: EventRow, by_run: str | None, by_fence: int | None) -> 
 
 def run_columns(event: EventRow, run: NewRun) -> RunColumns:
     """Give a run of an event."""
-    return RunColumns(
+    return RunColumns(*_run_values(event, run))
+
+
+def is_judged(event: EventRow, run: NewRun) -> bool:
+    """Say whether a run hangs on more than its event's being new."""
+    return run.version is not None and event.subject is not None
+
+
+def judged_columns(event: EventRow, run: NewRun) -> JudgedColumns:
+    """Give a run of an event with what it hangs on."""
+    return JudgedColumns(
+        *_run_values(event, run),
+        subject=event.subject or "",
+        version=run.version or "",
+        drops_stale=run.drops_stale,
+    )
+
+
+def raise_columns(row: JudgedColumns) -> RaiseColumns:
+    """Give the version that an event brings."""
+    return RaiseColumns(row.source, row.event_id, row.workflow, row.subject, row.version)
+
+
+def _run_values(event: EventRow, run: NewRun) -> tuple[Any, ...]:
+    return (
         event.source,
         event.id,
         run.run_id,

@@ -185,7 +185,8 @@ class SqliteStore(SqliteReads):
             connection.execute(sql["insert_committer"], (namespace, process.process_id, process.epoch))
             for row in workflows:
                 connection.execute(
-                    sql["save_workflow"], (namespace, row.name, row.triggers, row.seen_at, row.deadline_ms)
+                    sql["save_workflow"],
+                    (namespace, row.name, row.triggers, row.seen_at, row.deadline_ms, row.rules),
                 )
 
     def heartbeat(self, process_id: str, epoch: int, lease_until: Millis) -> None:

@@ -21,12 +21,14 @@ from onceward.core.model import (
     Millis,
     NewRun,
     RunRow,
+    SkippedRow,
     StepRow,
 )
 from onceward.core.ports import Accept, Accepted, Advance, Claim, Claimed, RunMove, Steer
 from onceward.core.states import TERMINAL, RunState
 from onceward.core.takeover import SUSPECT_FROM, lost_runs
 from onceward.stores.rows import to_claimed, to_value
+from onceward.stores.sqlite_judging import SqliteJudging
 
 
 def json_list(values: Sequence[str]) -> str:
@@ -96,6 +98,7 @@ class SqliteWrites:
     def __init__(self, sql: Mapping[str, str], namespace: str) -> None:
         self._sql = sql
         self._namespace = namespace
+        self._judging = SqliteJudging(sql, namespace)
 
     # --- from inside a run -------------------------------------------------------------------
 
@@ -195,13 +198,20 @@ class SqliteWrites:
             == 1
         )
         is_clash = False
+        skipped: dict[str, SkippedRow] = {}
         if won:
-            for run in accept.runs:
-                self.insert_run(connection, process_id, event, run)
-            runs = {run.workflow: run.run_id for run in accept.runs}
+            runs = {}
+            for wanted in accept.runs:
+                run = self._judging.judge(connection, event, wanted)
+                if isinstance(run, SkippedRow):
+                    skipped[run.workflow] = run
+                else:
+                    self.insert_run(connection, process_id, event, run)
+                    runs[run.workflow] = run.run_id
         else:
             rows = connection.execute(sql["winner"], (namespace, event.source, event.id)).fetchall()
             runs = dict(rows)
+            skipped = self._judging.skipped(connection, event)
             if event.content_hash is not None:
                 first = connection.execute(
                     sql["content_hash"], (namespace, event.source, event.id)
@@ -210,7 +220,7 @@ class SqliteWrites:
         for number, delivery in enumerate(accept.deliveries):
             outcome = "clash" if is_clash else "accepted" if won and number == 0 else "duplicate"
             self._insert_delivery(connection, delivery, outcome)
-        return Accepted(not won, is_clash, runs)
+        return Accepted(not won, is_clash, runs, skipped)
 
     def insert_run(
         self, connection: sqlite3.Connection, process_id: str, event: EventRow, run: NewRun
@@ -237,6 +247,7 @@ class SqliteWrites:
                 int(run.is_called),
                 run.depth,
                 run.input,
+                int(run.is_stale),
             ),
         ).rowcount
         if done == 1:

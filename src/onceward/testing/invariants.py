@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from onceward.core.model import Millis
+from onceward.core.model import Millis, Skip
 from onceward.core.ports import Store
 from onceward.core.states import TERMINAL, RunState, StepState
 from onceward.core.takeover import COMPANY_FACTOR, CRASH_LIMIT, SUSPECT_FROM
@@ -22,7 +22,19 @@ from onceward.core.takeover import COMPANY_FACTOR, CRASH_LIMIT, SUSPECT_FROM
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 
-TABLES = ("event", "delivery", "run", "queue", "step", "attempt", "audit", "process", "committer")
+TABLES = (
+    "event",
+    "delivery",
+    "run",
+    "queue",
+    "step",
+    "attempt",
+    "audit",
+    "process",
+    "committer",
+    "version",
+    "skipped",
+)
 
 FAR_MS: Millis = 50 * 366 * 86_400_000
 """A run that is due later than this after it was made waits for a wake-up, not for a time."""
@@ -173,6 +185,37 @@ def _one_namespace(facts: _Facts) -> Found:
     names = {row["namespace"] for rows in facts.tables.values() for row in rows}
     if len(names) > 1:
         yield Violation("I23", "", f"rows of several namespaces are shown: {', '.join(sorted(names))}")
+
+
+# --- order ------------------------------------------------------------------------------------------
+
+
+def _skipped_events_have_no_run(facts: _Facts) -> Found:
+    """Look whether a workflow has a run of an event and a record of why it has none."""
+    made = {
+        (run["source"], run["event_id"], run["workflow"])
+        for run in facts.tables["run"]
+        if run["replay_of"] is None
+    }
+    for row in facts.tables["skipped"]:
+        if (row["source"], row["event_id"]) not in facts.events:
+            yield Violation("I6", _event_name(row), f"its record for {row['workflow']} has no event")
+        if (row["source"], row["event_id"], row["workflow"]) in made:
+            yield Violation("I1", _event_name(row), f"{row['workflow']} has a run and a record of why not")
+        if row["reason"] == Skip.STALE and not row["version"] <= row["newest"]:
+            yield Violation("I1", _event_name(row), f"{row['workflow']} took a newer event for a stale one")
+
+
+def _newest_versions_are_of_events(facts: _Facts) -> Found:
+    newest = {(row["workflow"], row["subject"]): row["version"] for row in facts.tables["version"]}
+    subjects = {(row["source"], row["id"]): row["subject"] for row in facts.tables["event"]}
+    for row in facts.tables["version"]:
+        if (row["source"], row["event_id"]) not in facts.events:
+            yield Violation("I6", _event_name(row), f"the newest of {row['subject']} has no event")
+    for row in facts.tables["skipped"]:
+        place = (row["workflow"], subjects.get((row["source"], row["event_id"])))
+        if row["newest"] is not None and newest.get(place, "") < row["newest"]:
+            yield Violation("I1", _event_name(row), f"the newest version of {place} fell")
 
 
 # --- records ----------------------------------------------------------------------------------------
@@ -460,6 +503,8 @@ def _crashes_are_bounded(facts: _Facts) -> Found:
 
 RULES: tuple[Callable[[_Facts], Found], ...] = (
     _one_namespace,
+    _skipped_events_have_no_run,
+    _newest_versions_are_of_events,
     _one_row_an_identity,
     _every_run_has_its_event,
     _deliveries_are_told_apart,

@@ -30,6 +30,7 @@ from onceward.testing.store_checks import (
     steering,
     steps,
     values,
+    versions,
     waits,
     walls,
 )
@@ -38,6 +39,7 @@ from onceward.testing.store_scene import StoreFactory
 TOPICS: tuple[ModuleType, ...] = (
     migrations,
     dedup,
+    versions,
     walls,
     fences,
     claims,

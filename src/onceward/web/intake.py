@@ -87,7 +87,7 @@ class AppIntake:
                 request=kept,
                 body=None if one.payload_is_body else request.body,
             )
-            accepts.append(Accept(event, worker.runs_for(source, one.type, now), [delivery]))
+            accepts.append(Accept(event, worker.runs_for(event, version=one.version), [delivery]))
         if len(accepts) == 1:
             found = [await worker.accept(accepts[0])]
         else:

@@ -78,11 +78,11 @@ with e as materialized (
 ), started as (
   insert into {t}run (namespace, run_id, workflow, source, event_id, replay_id, state, generation, attempt,
     failures, crashes, fence, created_at, started_at, deadline_at, replay_of, parent_run_id,
-    parent_generation, is_called, depth, input)
+    parent_generation, is_called, depth, input, is_stale)
   select :namespace, n.run_id, n.workflow, n.source, n.event_id, n.replay_id,
     case when n.is_claimed then 'running' else 'queued' end, 1, 1, 0, 0, n.is_claimed::int, n.created_at,
     case when n.is_claimed then n.created_at end, n.deadline_at, n.replay_of, n.parent_run_id,
-    n.parent_generation, n.is_called::int, n.depth, n.input
+    n.parent_generation, n.is_called::int, n.depth, n.input, 0
   from json_to_recordset(:runs) as n (source text, event_id text, run_id text, workflow text,
     created_at bigint, deadline_at bigint, replay_id text, replay_of text, parent_run_id text,
     parent_generation bigint, is_called boolean, depth bigint, input text, is_claimed boolean)
@@ -95,6 +95,60 @@ with e as materialized (
   from started
 )
 select source, id from e where ((source, id) in (select source, id from won)) is not true
+
+-- name: raise_versions
+-- For events that this very transaction wrote, whose rows carry its number. The conflict locks the
+-- subject's row also where it stays as it is, so that what is judged next stays true.
+with g as materialized (
+  select :namespace as namespace, g.* from json_to_recordset(:raised) as g (source text, event_id text,
+    workflow text, subject text, version text)
+)
+insert into {t}version as old (namespace, workflow, subject, version, source, event_id)
+select g.namespace, g.workflow, g.subject, g.version, g.source, g.event_id
+from g
+join {t}event e on e.namespace = any(array[g.namespace]) and e.source = g.source and e.id = g.event_id
+where e.xmin = pg_current_xact_id()::xid
+order by g.workflow, g.subject
+on conflict (namespace, workflow, subject) do update set version = excluded.version,
+  source = excluded.source, event_id = excluded.event_id
+where excluded.version > old.version
+
+-- name: start_judged
+-- Runs that hang on more than their event's being new. Gives those that there are not, and why.
+with g as materialized (
+  select :namespace as namespace, g.* from json_to_recordset(:judged) as g (source text, event_id text,
+    run_id text, workflow text, created_at bigint, deadline_at bigint, replay_id text, replay_of text,
+    parent_run_id text, parent_generation bigint, is_called boolean, depth bigint, input text,
+    is_claimed boolean, subject text, version text, drops_stale boolean)
+), judged as materialized (
+  select g.*, v.version as newest,
+    v.version is not null and (v.source <> g.source or v.event_id <> g.event_id) as is_stale
+  from g
+  join {t}event e on e.namespace = any(array[g.namespace]) and e.source = g.source and e.id = g.event_id
+  left join {t}version v on v.namespace = any(array[g.namespace]) and v.workflow = g.workflow
+    and v.subject = g.subject
+  where e.xmin = pg_current_xact_id()::xid
+), skipped as (
+  insert into {t}skipped as s (namespace, workflow, source, event_id, reason, run_id, at, version, newest)
+  select namespace, workflow, source, event_id, 'stale', run_id, created_at, version, newest
+  from judged where is_stale and drops_stale
+  returning {skip}
+), started as (
+  insert into {t}run (namespace, run_id, workflow, source, event_id, replay_id, state, generation, attempt,
+    failures, crashes, fence, created_at, started_at, deadline_at, replay_of, parent_run_id,
+    parent_generation, is_called, depth, input, is_stale)
+  select namespace, run_id, workflow, source, event_id, replay_id,
+    case when is_claimed then 'running' else 'queued' end, 1, 1, 0, 0, is_claimed::int, created_at,
+    case when is_claimed then created_at end, deadline_at, replay_of, parent_run_id, parent_generation,
+    is_called::int, depth, input, is_stale::int
+  from judged where not (is_stale and drops_stale)
+  returning namespace, run_id, workflow, created_at, fence
+), queued as (
+  insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)
+  select namespace, run_id, workflow, created_at, case when fence = 1 then :process_id end, 0, 0
+  from started
+)
+select * from skipped
 
 -- name: deliver
 -- After the events, so that their rows are seen whoever wrote them. The row that this very
@@ -223,6 +277,14 @@ join {t}event e on e.namespace = any(array[k.namespace]) and e.source = k.source
 left join {t}run r on r.namespace = any(array[k.namespace]) and r.source = k.source and r.event_id = k.id
   and r.replay_id = ''
 
+-- name: skipped_of
+-- What the first accept of each event did not make.
+with k as materialized (
+  select :namespace as namespace, k.* from json_to_recordset(:keys) as k (source text, id text)
+)
+select {skip} from k
+join {t}skipped s on s.namespace = any(array[k.namespace]) and s.source = k.source and s.event_id = k.id
+
 -- name: accepted_deliveries
 -- Which of the deliveries are recorded as the first of their event.
 with k as materialized (
@@ -280,11 +342,12 @@ where namespace = :namespace and instance = :instance and process_id <> :process
 order by process_id
 
 -- name: save_workflows
-insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms)
-select :namespace, w.name, w.triggers, w.seen_at, w.deadline_ms
-from json_to_recordset(:workflows) as w (name text, triggers text, seen_at bigint, deadline_ms bigint)
+insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules)
+select :namespace, w.name, w.triggers, w.seen_at, w.deadline_ms, w.rules
+from json_to_recordset(:workflows) as w (name text, triggers text, seen_at bigint, deadline_ms bigint,
+  rules text)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
-  deadline_ms = excluded.deadline_ms
+  deadline_ms = excluded.deadline_ms, rules = excluded.rules
 
 -- name: expired
 -- Processes whose lease ended; and owners that are not registered, since whoever deletes their row
@@ -429,9 +492,9 @@ select 1 from {t}event where namespace = :namespace and source = :source and id 
 with added as (
   insert into {t}run (namespace, run_id, workflow, source, event_id, replay_id, state, generation, attempt,
     failures, crashes, fence, created_at, deadline_at, replay_of, parent_run_id, parent_generation, is_called,
-    depth, input)
+    depth, input, is_stale)
   values (:namespace, :run_id, :workflow, :source, :event_id, :replay_id, 'queued', 1, 1, 0, 0, 0, :created_at,
-    :deadline_at, :replay_of, :parent_run_id, :parent_generation, :is_called, :depth, :input)
+    :deadline_at, :replay_of, :parent_run_id, :parent_generation, :is_called, :depth, :input, :is_stale)
   on conflict do nothing
   returning run_id, workflow, created_at
 ), queued as (

@@ -66,6 +66,11 @@ select {delivery} from {t}delivery d
 where d.namespace = :namespace and d.source = :source and d.event_id = :event_id
 order by d.received_at, d.delivery_id
 
+-- name: skipped
+select {skip} from {t}skipped s
+where s.namespace = :namespace and s.source = :source and s.event_id = :event_id
+order by s.workflow
+
 -- name: steps
 select {step} from {t}step s
 where s.namespace = :namespace and s.run_id = :run_id and s.generation = :generation

@@ -23,8 +23,8 @@ select content_hash from {t}event where namespace = ? and source = ? and id = ?
 -- name: insert_run
 insert into {t}run (namespace, run_id, workflow, source, event_id, replay_id, state, generation, attempt,
   failures, crashes, fence, created_at, started_at, deadline_at, replay_of, parent_run_id, parent_generation,
-  is_called, depth, input)
-values (?, ?, ?, ?, ?, ?, ?, 1, 1, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+  is_called, depth, input, is_stale)
+values (?, ?, ?, ?, ?, ?, ?, 1, 1, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
 
 -- name: insert_queue
 insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)
@@ -35,6 +35,23 @@ values (?, ?, ?, ?, ?, 0, 0)
 insert into {t}delivery (namespace, source, event_id, delivery_id, received_at, outcome, content_hash,
   secret_index, request, body)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+
+-- name: raise_version
+-- One row if the version is newer than all that were accepted of its subject.
+insert into {t}version (namespace, workflow, subject, version, source, event_id) values (?, ?, ?, ?, ?, ?)
+on conflict (namespace, workflow, subject) do update set version = excluded.version,
+  source = excluded.source, event_id = excluded.event_id
+where excluded.version > {t}version.version
+
+-- name: newest
+select version from {t}version where namespace = ? and workflow = ? and subject = ?
+
+-- name: skipped_of
+select {skip} from {t}skipped s where s.namespace = ? and s.source = ? and s.event_id = ?
+
+-- name: insert_skipped
+insert into {t}skipped (namespace, workflow, source, event_id, reason, run_id, at, version, newest)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: save_step
 -- A saved result never changes (I4); an open record may, and a failure may be opened again.
@@ -112,9 +129,9 @@ where namespace = ?1 and process_id is not null
 select process_id from {t}process where namespace = ? and instance = ?
 
 -- name: save_workflow
-insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms) values (?, ?, ?, ?, ?)
+insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules) values (?, ?, ?, ?, ?, ?)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
-  deadline_ms = excluded.deadline_ms
+  deadline_ms = excluded.deadline_ms, rules = excluded.rules
 
 -- name: shut_out
 delete from {t}committer where namespace = ? and process_id = ?

@@ -10,7 +10,7 @@
 --            that name the condition use it: on an empty table its planner takes any index with
 --            the namespace for a look-up by key. Nothing on SQLite, which knows that a column is
 --            not null and then does not find the condition in any query
---   {is_run_state}, {is_step_state}  that the state is one there is
+--   {is_run_state}, {is_step_state}, {is_skip}  that the state or the reason is one there is
 -- Numbers come before texts where rows are many: behind a text PostgreSQL pads each of them.
 -- Every key starts with the namespace. Times are Unix milliseconds, JSON is text that the
 -- database never looks into.
@@ -63,6 +63,7 @@ create table {t}run (
     parent_generation {small},
     is_called {small} not null,
     depth {small} not null,
+    is_stale {small} not null,
     namespace {key} not null,
     run_id {key} not null,
     workflow {key} not null,
@@ -159,6 +160,7 @@ create table {t}workflow (
     triggers text not null,
     deadline_ms {int},
     seen_at {int} not null,
+    rules text,
     primary key (namespace, name)
 ){packed};
 
@@ -186,3 +188,30 @@ create table {t}committer (
     last_batch {key},
     primary key (namespace, process_id)
 ){packed}{hot};
+
+-- The newest version that was accepted of each subject, for workflows with version=; the text sorts
+-- as versions do. The event that brought it is told from the older ones by its identity.
+create table {t}version (
+    namespace {key} not null,
+    workflow {key} not null,
+    subject {key} not null,
+    version {key} not null,
+    source {key} not null,
+    event_id {key} not null,
+    primary key (namespace, workflow, subject)
+){packed}{hot};
+
+-- A workflow that wants an event and has no run of it: why. Decided with the event's insert, so that
+-- every redelivery is told the same; run_id is the id that the run would have had.
+create table {t}skipped (
+    at {int} not null,
+    namespace {key} not null,
+    source {key} not null,
+    event_id {key} not null,
+    workflow {key} not null,
+    reason {key} not null check ({is_skip}),
+    run_id {key} not null,
+    version {key},
+    newest {key},
+    primary key (namespace, source, event_id, workflow)
+){packed};

@@ -67,7 +67,7 @@ API: tuple[Part, ...] = (
     Part(
         "Rows",
         "onceward.core.model",
-        ("RunRow", "StepRow", "StepKey", "AttemptRow", "EventRow", "DeliveryRow", "ProcessRow"),
+        ("RunRow", "StepRow", "StepKey", "AttemptRow", "EventRow", "DeliveryRow", "SkippedRow", "ProcessRow"),
         "What the store keeps, as lists and handles give it. Times are Unix milliseconds.",
     ),
     Part(
@@ -84,6 +84,8 @@ API: tuple[Part, ...] = (
             "ConfigError",
             "DeadlineExceeded",
             "IdClash",
+            "KeyCycle",
+            "KeyTaken",
             "NotFound",
             "NotStorable",
             "RunFailed",

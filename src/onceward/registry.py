@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.decorator import WorkflowDecorator
-from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions, ordering
+from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions, rules_of
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Policies, Workflow
 from onceward.core import errors
@@ -115,6 +115,10 @@ class Registry:
         deadline: Duration | None = None,
         version: Place | None = None,
         stale: Literal["drop", "mark"] | Callable[[Event], Any] | None = None,
+        key: Place | None = None,
+        once: Duration | None = None,
+        clash: Literal["return", "reject", "replace", "queue"] | None = None,
+        on_redelivery: Literal["nothing", "retry"] = "nothing",
     ) -> WorkflowDecorator: ...
     def workflow(
         self,
@@ -127,6 +131,10 @@ class Registry:
         deadline: Duration | None = None,
         version: Place | None = None,
         stale: Literal["drop", "mark"] | Callable[[Event], Any] | None = None,
+        key: Place | None = None,
+        once: Duration | None = None,
+        clash: Literal["return", "reject", "replace", "queue"] | None = None,
+        on_redelivery: Literal["nothing", "retry"] = "nothing",
     ) -> Any:
         """Register a workflow: a function that takes the context first.
 
@@ -143,14 +151,25 @@ class Registry:
                 ``"drop"``, the default, makes no run; with ``"mark"`` ``ctx.event.is_stale`` says so; a
                 function of the event fetches the current state, as a step at the beginning of every
                 run, and ``ctx.current`` is what it gave.
+            key: where an event says what its run is about: ``event.payload["order"]``, or a function of
+                the event. One run of the workflow holds a key. The arguments of a start are found by
+                their names.
+            once: how long: ``"ever"``, the default; ``"active"``, until the run has ended; or a length
+                of time after the key was claimed, such as ``"24h"``.
+            clash: what becomes of an event whose key is held. ``"return"``, the default: it gets the
+                run that holds it; ``"reject"``: it gets none; ``"replace"``: that run is cancelled and a
+                new one waits for its end; ``"queue"``: a new one waits. The last two not with "ever".
+            on_redelivery: with ``"retry"`` a redelivery retries the event's run, if it failed.
 
         Raises:
             ConfigError: the name is taken or cannot be used, the app does not have a source that
-                *on* names, the function takes no context, *version* or *stale* is none, or the app
-                is open already.
+                *on* names, the function takes no context, one of the rules cannot be followed or does
+                not go with another, or the app is open already.
         """
         deadline_ms = None if deadline is None else to_ms(deadline, what="deadline of a workflow")
-        rules, fetch = ordering(version, stale)
+        rules, fetch = rules_of(
+            version=version, stale=stale, key=key, once=once, clash=clash, on_redelivery=on_redelivery
+        )
         decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms, rules, fetch))
         return decorator if function is None else decorator(function)
 

@@ -256,6 +256,12 @@ class Workflow(Generic[P, R]):
             key: self._decode(self._named(key), bytes(raw).decode()) for key, raw in packed.kwargs.items()
         }
 
+    def arguments_by_name(self, packed: str | None) -> str:
+        """Give the payload of a start as a JSON object of the arguments by their names."""
+        arguments = _decode_arguments(packed or '{"args":[]}')
+        named = {self._positional(number): raw for number, raw in enumerate(arguments.args)}
+        return msgspec.json.encode({**named, **arguments.kwargs}).decode()
+
     def _of_payload(self, event: Event) -> Any:
         """Give the payload of an event as the first parameter's annotation says."""
         name = self._parameters[0].name

@@ -1,4 +1,4 @@
-"""What a workflow says of an event before there is a run of it: which version of its subject it is.
+"""What a workflow says of an event before there is a run of it: its version, its key.
 
 A rule reads one value from the event: by an expression, which is data and stored by registration, so
 that a receiver without the user's code can accept (RULINGS 18); or by a function, which only
@@ -26,6 +26,24 @@ Place: TypeAlias = Expr | Callable[[Any], Any]
 STALE = ("drop", "mark")
 """What may become of an event that is not newer than the newest of its subject."""
 
+EVER, ACTIVE, WINDOW = "ever", "active", "window"
+"""How long a key is held: for good, until its run has ended, or for a time after it was claimed."""
+
+CLASHES: Mapping[str, tuple[str, ...]] = {
+    EVER: ("return", "reject"),
+    ACTIVE: ("return", "reject", "replace", "queue"),
+    WINDOW: ("return", "reject", "replace", "queue"),
+}
+"""What may become of an event whose key is held, by how long keys are held (RULINGS 14)."""
+
+WAITS_FOR_KEY = "waits for its key"
+"""Why a run is queued that another run with the same key keeps from beginning."""
+
+FAR_MS = 100 * 366 * 86_400_000
+"""When a run is due that waits for its key: it is brought forward when the key is free."""
+
+KEY_CHARS_MAX = 1_000
+
 _CODE = "code"
 _VERSION_MAX = Decimal(10) ** 20
 _EXACT = Context(prec=100)  # more digits than a number that is let through can have
@@ -39,26 +57,45 @@ class Rules:
     Attributes:
         version: where an event's version is; None where order does not matter.
         drops_stale: an event that is not newer makes no run; else it makes a run that is marked.
+        key: where the key of an event's run is; None where runs have none.
+        once: how long a key is held: ``ever``, ``active`` or ``window``.
+        window_ms: how long after it was claimed, of a ``window``.
+        clash: what becomes of an event whose key is held.
+        retries_on_redelivery: a redelivery retries its failed run.
     """
 
     version: Place | None = None
     drops_stale: bool = True
+    key: Place | None = None
+    once: str = EVER
+    window_ms: int | None = None
+    clash: str = "return"
+    retries_on_redelivery: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Say whether every event makes a run and nothing else matters."""
-        return self.version is None
+        return self.version is None and self.key is None
 
     @property
     def may_begin_at_once(self) -> bool:
         """Say whether the accepting process may begin a run without reading what the store made of it."""
-        return self.version is None or self.drops_stale
+        is_marked = self.version is not None and not self.drops_stale
+        return not is_marked and (self.key is None or self.clash in CLASHES[EVER])
 
     def to_text(self) -> str | None:
         """Give the rules as JSON text; `from_text` reads it back. None where there are none."""
-        if self.is_empty:
+        if self.is_empty and not self.retries_on_redelivery:
             return None
-        stored = _Stored(version=_place_data(self.version), drops_stale=self.drops_stale)
+        stored = _Stored(
+            version=_place_data(self.version),
+            drops_stale=self.drops_stale,
+            key=_place_data(self.key),
+            once=self.once,
+            window_ms=self.window_ms,
+            clash=self.clash,
+            retries_on_redelivery=self.retries_on_redelivery,
+        )
         return msgspec.json.encode(stored).decode()
 
     @classmethod
@@ -67,12 +104,25 @@ class Rules:
         if text is None:
             return NO_RULES
         stored = msgspec.json.decode(text, type=_Stored)
-        return cls(version=_place_of(stored.version, "version"), drops_stale=stored.drops_stale)
+        return cls(
+            version=_place_of(stored.version, "version"),
+            drops_stale=stored.drops_stale,
+            key=_place_of(stored.key, "key"),
+            once=stored.once,
+            window_ms=stored.window_ms,
+            clash=stored.clash,
+            retries_on_redelivery=stored.retries_on_redelivery,
+        )
 
 
 class _Stored(msgspec.Struct, omit_defaults=True):
     version: Any = None
     drops_stale: bool = True
+    key: Any = None
+    once: str = EVER
+    window_ms: int | None = None
+    clash: str = "return"
+    retries_on_redelivery: bool = False
 
 
 NO_RULES = Rules()
@@ -128,6 +178,24 @@ def read(place: Place, fields: Mapping[str, Any], event: Any) -> Any:
         Exception: whatever the function raises; `PathMissing` where an expression finds nothing.
     """
     return evaluate(place, fields) if isinstance(place, Expr) else place(event)
+
+
+def key_text(value: Any) -> str | None:
+    """Give the text of a key: a text as it is, a whole number in digits, several of them as a JSON array.
+
+    None for what can be no key: nothing, an empty text, one of over a thousand characters, a fraction.
+    """
+    if isinstance(value, list | tuple):
+        parts = [key_text(part) for part in value]
+        if not parts or None in parts:
+            return None
+        text = msgspec.json.encode(parts).decode()
+    elif isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        text = str(value)
+    else:
+        return None
+    is_storable = "\0" not in text and text.encode("utf-8", "ignore").decode() == text
+    return text if 0 < len(text) <= KEY_CHARS_MAX and is_storable else None
 
 
 def version_text(value: Any) -> str | None:

@@ -26,6 +26,7 @@ def claimed_row(run: NewRun, event: EventRow) -> RunRow:
         depth=run.depth,
         input=run.input,
         is_stale=run.is_stale,
+        key=run.key,
     )
 
 

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import msgspec
+
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints, json_plain
 from onceward.core.ids import RUN_ID_PREFIX, IdSource, content_hash
@@ -33,6 +35,7 @@ from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.judging import Reading, judged
+from onceward.runtime.keys import Keys
 from onceward.runtime.looking import Looking
 from onceward.runtime.routes import Route, Routes
 from onceward.runtime.suspects import Suspects
@@ -137,9 +140,10 @@ class Worker:
         self._unloaded = asyncio.Event()
         self.ends = Ends(self)
         self.children = Children(self)
+        self.keys = Keys(self)
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
-        self.steer_child: Callable[[str, str], Coroutine[Any, Any, None]] = _no_steering
+        self.steer_child: Callable[..., Coroutine[Any, Any, None]] = _no_steering
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -246,10 +250,16 @@ class Worker:
                 parent_run_id=None if parent is None else parent.run_id,
                 parent_generation=None if parent is None else parent.generation,
                 depth=0 if parent is None else parent.depth + 1,
-                is_claimed=parent is None and self._reserve(route),
             )
-            found.append(run if route.rules.is_empty else judged(run, event, route.rules, reading))
+            if not route.rules.is_empty:
+                run = judged(run, event, route.rules, reading)
+            found.append(run if parent is not None else self._placed(run, route))
         return found
+
+    def _placed(self, run: NewRun, route: Route) -> NewRun:
+        """Give a run that is about to be accepted as ours, where a slot is free: start is claim."""
+        is_claimed = run.hold_reason is None and self._reserve(route)
+        return msgspec.structs.replace(run, is_claimed=True) if is_claimed else run
 
     def _reserve(self, route: Route) -> bool:
         """Promise a slot to a run that is about to be accepted: start is claim."""
@@ -300,8 +310,12 @@ class Worker:
                 continue
             if run.is_claimed:
                 self._begin(claimed_row(run, accept.event), accept.event, [], holder, asked_at)
+            elif run.clash == "replace":
+                self.hint()  # somebody may have to make room
             else:
                 self.claim_due()
+        if accepted.is_duplicate and accept.deliveries:
+            await self.keys.redelivered(accepted)
         return accepted
 
     def _unreserve(self, runs: Sequence[NewRun]) -> None:
@@ -312,15 +326,9 @@ class Worker:
         self, workflow: Workflow[..., Any], event_id: str | None, payload: str, content_hash: str | None
     ) -> Accept:
         """Give the commit that starts a run of *workflow* from outside any run."""
-        now = self.now_ms()
-        deadline_ms = workflow.policies.deadline_ms
-        run = NewRun(
-            run_id=self.ids.run_id(),
-            workflow=workflow.name,
-            created_at=now,
-            deadline_at=None if deadline_ms is None else now + deadline_ms,
-            is_claimed=self._reserve(self.routes.of(workflow.name)),
-        )
+        now, route = self.now_ms(), self.routes.of(workflow.name)
+        deadline_at = None if route.deadline_ms is None else now + route.deadline_ms
+        run = NewRun(self.ids.run_id(), workflow.name, created_at=now, deadline_at=deadline_at)
         event = EventRow(
             source=f"start/{workflow.name}",
             # One draw for both: in order of time, so that the index of events touches few pages.
@@ -330,7 +338,7 @@ class Worker:
             received_at=now,
             content_hash=content_hash,
         )
-        return Accept(event, [run])
+        return Accept(event, [self._placed(self.keys.keyed(run, event, workflow), route)])
 
     def emit_accept(
         self,
@@ -533,6 +541,8 @@ class Worker:
 
     def _tell(self, run: RunRow) -> None:
         self.ends.tell(run)
+        if run.key is not None:
+            self.claim_due()  # who waited for its key is due
         if run.is_called and run.parent_run_id is not None:
             parent = self.executions.get(run.parent_run_id)
             if parent is not None:
@@ -557,7 +567,7 @@ class Worker:
         execution = self.executions.get(run_id)
         if execution is not None:
             execution.stop("lost")
-        if move.due_at is not None:
+        if move.due_at is not None or move.key is not None:
             self.claim_due()
         if move.wakes_run_id is not None:
             parent = self.executions.get(move.wakes_run_id)
@@ -640,7 +650,7 @@ class Worker:
         self.claim_due()
 
 
-async def _no_steering(run_id: str, verb: str) -> None:
+async def _no_steering(run_id: str, verb: str, actor: str = "parent") -> None:  # noqa: ARG001
     raise errors.ConfigError(f"{verb} of run {run_id} needs an app.")
 
 

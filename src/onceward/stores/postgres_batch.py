@@ -15,12 +15,15 @@ from typing import Any
 from onceward.core import errors
 from onceward.core.model import EventRow, NewRun, SkippedRow
 from onceward.core.ports import Accept, Accepted, Advance, Batch, Claim
+from onceward.core.rules import FAR_MS, WAITS_FOR_KEY
 from onceward.stores.postgres_rows import (
     AttemptColumns,
     DeliveryColumns,
     EventColumns,
+    FreedColumns,
     HolderColumns,
     JudgedColumns,
+    KeyColumns,
     MoveColumns,
     RunColumns,
     StepColumns,
@@ -28,6 +31,7 @@ from onceward.stores.postgres_rows import (
     attempt_columns,
     delivery_columns,
     event_columns,
+    freed_columns,
     is_judged,
     judged_columns,
     move_columns,
@@ -104,6 +108,8 @@ class PackedBatch:
         self._events: list[EventColumns] = []
         self._runs: list[RunColumns] = []
         self._judged: list[JudgedColumns] = []
+        self._freed: list[FreedColumns] = []
+        self._keys: bytes | None = None
         self._deliveries: list[DeliveryColumns] = []
         # Unguarded ones first: whether they are written does not hang on anybody's fence.
         for accept in batch.accepts:
@@ -136,6 +142,9 @@ class PackedBatch:
             self._take_accept(accept, run_id, fence)
         if move is not None:
             self._moves.append(move_columns(run_id, fence, move))
+            freed = freed_columns(run_id, fence, move)
+            if freed is not None:
+                self._freed.append(freed)
             if move.log is not None:
                 self._attempts.append(attempt_columns(run_id, fence, move.log))
             if move.wakes_run_id is not None:
@@ -171,20 +180,39 @@ class PackedBatch:
         else:
             self._runs.append(run_columns(event, run))
 
+    def _lock_keys(self) -> None:
+        keys = {KeyColumns(row.workflow, row.key) for row in self._judged if row.key is not None}
+        keys |= {KeyColumns(row.workflow, row.key) for row in self._freed}
+        if keys:
+            self._keys = encode_rows(sorted(keys))
+            self._add("lock_keys", keys=self._keys)
+
     def _judge_in_rounds(self) -> None:
-        """Judge the runs that hang on a subject: one of each subject by a statement, the next by the next."""
+        """Judge runs: one of each subject and key by a statement, the next by the next, in their order."""
         rounds: list[list[JudgedColumns]] = []
-        seen: dict[tuple[str, str], int] = {}
+        seen: dict[tuple[str, str, str], int] = {}
         for row in self._judged:
-            place = (row.workflow, row.subject)
-            number = seen[place] = seen.get(place, -1) + 1
+            places = [
+                (kind, row.workflow, value)
+                for kind, value in (("subject", row.subject), ("key", row.key))
+                if value is not None
+            ]
+            number = max((seen.get(place, -1) for place in places), default=-1) + 1
+            seen.update(dict.fromkeys(places, number))
             if number == len(rounds):
                 rounds.append([])
             rounds[number].append(row)
         for rows in rounds:
-            rows.sort(key=_BY_SUBJECT)
-            self._add("raise_versions", raised=encode_rows([raise_columns(row) for row in rows]))
-            self._add("start_judged", judged=encode_rows(rows))
+            raised = [found for row in rows if (found := raise_columns(row)) is not None]
+            if raised:
+                self._add("raise_versions", raised=encode_rows(sorted(raised, key=_BY_SUBJECT)))
+            rows.sort(key=_BY_RUN)
+            self._add(
+                "start_judged",
+                judged=encode_rows(rows),
+                waits=parameter(WAITS_FOR_KEY),
+                far=parameter(FAR_MS),
+            )
 
     def _make_calls(self, claims: Sequence[Claim]) -> None:
         if self._holders:
@@ -195,6 +223,7 @@ class PackedBatch:
             self._events.sort(key=_BY_EVENT)
             self._runs.sort(key=_BY_RUN)
             self._add("accept", events=encode_rows(self._events), runs=encode_rows(self._runs))
+        self._lock_keys()
         self._judge_in_rounds()
         if self._deliveries:
             self._deliveries.sort(key=_BY_DELIVERY)
@@ -209,6 +238,11 @@ class PackedBatch:
         if self._wakes:
             self._wakes.sort(key=_BY_RUN)
             self._add("wake", wakes=encode_rows(self._wakes))
+        if self._freed:
+            self._freed.sort(key=_BY_RUN)
+            self._add("free_keys", freed=encode_rows(self._freed))
+        if self._keys is not None:
+            self._add("drop_unclaimed", keys=self._keys)
         for claim in claims:
             self._add(
                 "claim",

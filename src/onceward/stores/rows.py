@@ -60,6 +60,8 @@ TABLES = (
     "committer",
     "version",
     "skipped",
+    "holder",
+    "waiter",
 )
 """Every table with rows of a namespace, without prefix."""
 

@@ -311,6 +311,7 @@ class SqliteStore(SqliteReads):
                     (self.namespace, event.source, event.id, run.workflow, run.replay_id),
                 ).fetchone()
                 return Accepted(True, False, {run.workflow: row[0]})
+            self._writes.claim_key(connection, run)
             self._writes.save_steps(connection, run.run_id, 1, copies)
             self._writes.insert_audit(connection, audit)
             failpoints.hit("steer.before_commit")

@@ -45,6 +45,7 @@ SQLITE_MACROS: Mapping[str, str] = {
     "by_problem": " indexed by onceward_run_problem",
     "by_parent": " indexed by onceward_run_parent",
     "by_owner": " indexed by onceward_queue_owned",
+    "by_replaced": " indexed by onceward_holder_replaced",
 }
 
 
@@ -68,6 +69,7 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "by_problem": "",
         "by_parent": "",
         "by_owner": "",
+        "by_replaced": "",
     }
 
 

@@ -95,7 +95,7 @@ class AppIntake:
         failpoints.hit("accept.before_reply")
         return arrival.Accepted(
             [
-                AcceptedEvent(one.id, accepted.is_duplicate, list(accepted.runs.values()))
+                AcceptedEvent(one.id, accepted.is_duplicate, list(accepted.answers().values()))
                 for one, accepted in zip(incoming, found, strict=True)
             ]
         )

@@ -78,6 +78,7 @@ create table {t}run (
     replay_of {key},
     parent_run_id {key},
     input text,
+    key {key},
     primary key (namespace, run_id)
 ){packed}{hot};
 -- At most one original run per (event, workflow); a replay adds its request id (RULINGS 11).
@@ -213,5 +214,36 @@ create table {t}skipped (
     run_id {key} not null,
     version {key},
     newest {key},
+    key {key},
+    holder_run_id {key},
+    is_other_payload {small} not null,
     primary key (namespace, source, event_id, workflow)
+){packed};
+
+-- Who holds a key: one row for each that is held or remembered. The row is the lock of its key: who
+-- claims it, gives it free or lines up for it has it first. is_replaced says that a newer run waits
+-- and the holder is still to be cancelled. On PostgreSQL a transaction that found no row writes one
+-- without a run first, and takes it away again if nobody claims it.
+create table {t}holder (
+    claimed_at {int} not null,
+    window_ms {int},
+    is_replaced {small} not null,
+    namespace {key} not null,
+    workflow {key} not null,
+    key {key} not null,
+    run_id {key} not null,
+    once {key} not null,
+    payload_hash {key},
+    primary key (namespace, workflow, key)
+){packed}{hot};
+create index {i}holder_replaced on {t}holder (namespace) where is_replaced = 1;
+
+-- Runs that wait for a key, in the order of their ids; the first is next.
+create table {t}waiter (
+    namespace {key} not null,
+    workflow {key} not null,
+    key {key} not null,
+    run_id {key} not null,
+    payload_hash {key},
+    primary key (namespace, workflow, key, run_id)
 ){packed};

@@ -20,10 +20,11 @@ from onceward import (
     StepFailed,
 )
 from onceward import event as e
-from onceward.core.model import Skip
+from onceward.core.model import EventRow, NewRun, ProcessRow, Skip
+from onceward.core.ports import Accept, Batch
 from onceward.core.rules import WAITS_FOR_KEY
 from onceward.sources import Hmac
-from tests.engine.running import make_app, run_app
+from tests.engine.running import make_app, open_store, run_app
 from tests.helpers import eventually_async
 from tests.pages import call
 
@@ -359,3 +360,65 @@ def test_the_pairs_that_there_are_can_be_registered(once: str, clash: Any) -> No
 def test_keys_that_cannot_be_kept_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         App("sqlite:///:memory:").workflow(on="ordered", **options)
+
+
+def test_a_process_without_the_code_claims_keys_that_are_expressions(store_url: str) -> None:
+    with_code, without = make_app(store_url), make_app(store_url)
+    orders = Orders(with_code)
+
+    @with_code.workflow(on="ordered", key=lambda event: event.payload["order"], version=e.payload["n"])
+    async def by_code(ctx: Context, event: Event) -> None: ...
+
+    async def scenario() -> None:
+        orders.gate.set()
+        async with without:
+            first = await without.emit("ordered", {"order": 7, "name": "a"}, id="a")
+            second = await without.emit("ordered", {"order": 7, "name": "b"}, id="b")
+
+            (lost,) = (await without.event("emit/ordered", "b")).skipped
+            assert lost.workflow == "fulfil"
+            assert lost.holder_run_id in [run.run_id for run in first.runs]
+            assert lost.holder_run_id in [run.run_id for run in second.runs]
+            held = await without.runs(problems=True)
+            assert [row.workflow for row in held] == ["by_code", "by_code"]
+            assert all("a function that this process does not have" in str(row.reason) for row in held)
+            for row in held[1:]:
+                await with_code.run(row.run_id).answer("retry")
+                await with_code.run(row.run_id).result()
+                assert (await with_code.run(row.run_id).row()).key == "7"
+            with pytest.raises(KeyTaken):
+                await with_code.run(held[0].run_id).answer("retry")
+
+    run_app(with_code, scenario)
+
+
+def test_whoever_looks_first_makes_room_for_a_newer_run(store_url: str) -> None:
+    """The process that accepted the newer run died before it cancelled anybody."""
+    app = make_app(store_url)
+    orders = Orders(app, once="active", clash="replace")
+    payload = '{"order":7,"name":"second"}'
+
+    def accept_and_die(now: int) -> str:
+        with open_store(store_url) as store:
+            store.join(ProcessRow("p_dead", 1, None, "host", 1, "", now, now + 1), [])
+            fact = EventRow("emit/ordered", "second", "ordered", payload, now)
+            wish = NewRun(
+                "run_second", "fulfil", now, key="7", once="active", clash="replace", payload_hash="x"
+            )
+            store.apply("p_dead", 1, Batch("b1", [Accept(fact, [wish])]))
+            return wish.run_id
+
+    async def scenario() -> None:
+        first = (await emit(app, "first")).runs[0]
+        await is_in(first, RunState.RUNNING)
+        second = app.run(await asyncio.to_thread(accept_and_die, app.worker.now_ms()))
+
+        async def is_making_room() -> bool:
+            return await first.state() is not RunState.RUNNING
+
+        await eventually_async(is_making_room, what="the first run is being cancelled")
+        orders.gate.set()
+        assert await second.result() == "second"
+        assert await first.state() is RunState.CANCELLED
+
+    run_app(app, scenario)

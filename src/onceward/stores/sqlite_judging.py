@@ -140,9 +140,13 @@ class SqliteJudging:
         place = (namespace, *move.key)
         connection.execute(sql["leave_line"], (*place, run_id))
         holder = self.holder(connection, *move.key)
-        if holder is None or holder.run_id != run_id:
+        if holder is None:
             return
         waiting = connection.execute(sql["waiters"], place).fetchone()
+        if holder.run_id != run_id:
+            if waiting is None:  # for whom the holder was to make room
+                connection.execute(sql["replace_holder"], (*place, 0))
+            return
         if waiting is not None:
             next_run_id, payload_hash, *_ = waiting
             run = NewRun(

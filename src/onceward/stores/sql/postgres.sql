@@ -306,7 +306,8 @@ on conflict do nothing
 
 -- name: free_keys
 -- Runs that ended and still have the fence they ended with: out of line, and the key that one holds
--- goes to the next who waits, or free; then it is due.
+-- goes to the next who waits, or free; then it is due. A holder for whose key nobody waits any more
+-- need not make room.
 with f as materialized (
   select :namespace as namespace, f.* from json_to_recordset(:freed) as f (run_id text, fence bigint,
     workflow text, key text, state text, now bigint)
@@ -317,6 +318,14 @@ with f as materialized (
   delete from {t}waiter w using ended e
   where w.namespace = any(array[e.namespace]) and w.workflow = e.workflow and w.key = e.key
     and w.run_id = e.run_id
+), spared as (
+  update {t}holder h set is_replaced = 0 from ended e
+  where h.namespace = any(array[e.namespace]) and h.workflow = e.workflow and h.key = e.key
+    and h.run_id <> e.run_id and h.run_id not in (select run_id from ended)
+    and not exists (
+      select 1 from {t}waiter w
+      where w.namespace = e.namespace and w.workflow = e.workflow and w.key = e.key
+        and w.run_id not in (select run_id from ended))
 ), free as materialized (
   select e.*, h.once, (
     select min(w.run_id) from {t}waiter w

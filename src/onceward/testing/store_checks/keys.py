@@ -276,6 +276,18 @@ def a_later_replacement_takes_the_place_of_the_one_that_waits(stores: StoreFacto
     assert [row["run_id"] for row in rows(process.store, "waiter")["waiter"]] == [third.run_id]
 
 
+def nobody_makes_room_for_a_run_that_has_gone(stores: StoreFactory) -> None:
+    """The newer run is cancelled before the holder: that one may go on."""
+    process = Process(stores)
+    first = _made(process, "evt_1", clash="replace", is_claimed=True)
+    second = _made(process, "evt_2", clash="replace")
+
+    _cancel(process, second)
+
+    assert process.store.look("p1", ["fulfil"]).replaced == ()
+    assert _holder(process) == first.run_id
+
+
 def a_replacement_of_a_run_that_has_ended_begins_at_once(stores: StoreFactory) -> None:
     """Within the window of a run that is over there is nothing to cancel."""
     process = Process(stores)

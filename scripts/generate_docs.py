@@ -57,7 +57,7 @@ API: tuple[Part, ...] = (
     Part(
         "Writing workflows",
         "onceward",
-        ("Context", "SyncContext", "Event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
+        ("Context", "SyncContext", "Event", "event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
     ),
     Part("ctx.step", "onceward.authoring.verbs", ("StepVerbs",)),
     Part("ctx.step, blocking", "onceward.authoring.sync_verbs", ("SyncStepVerbs",)),
@@ -185,6 +185,8 @@ DATA = {
     "generation. Annotate a step's parameter with it and give it the default `AUTO`; Onceward passes the step's "
     "own key. Outside a run the default arrives as it is.",
     "AUTO": "The default of a step's `IdempotencyKey` parameter: Onceward passes the step's own key.",
+    "event": 'Where expressions over an event begin: `event.payload["order"]`, `event.version`. Data, not code: see '
+    "[one run per order](../one-run-per-order.md).",
     "__version__": "The version of this Onceward, as text.",
 }
 

@@ -147,6 +147,7 @@ def test_a_newer_run_replaces_the_holder_after_its_clean_up(store_url: str) -> N
         await eventually_async(has_begun, what="the first run begins")
         second = (await emit(app, "second")).runs[0]
         third = (await emit(app, "third")).runs[0]
+        await is_in(first, RunState.CANCELLING)
         orders.gate.set()
 
         assert await third.result() == "third"
@@ -413,10 +414,7 @@ def test_whoever_looks_first_makes_room_for_a_newer_run(store_url: str) -> None:
         await is_in(first, RunState.RUNNING)
         second = app.run(await asyncio.to_thread(accept_and_die, app.worker.now_ms()))
 
-        async def is_making_room() -> bool:
-            return await first.state() is not RunState.RUNNING
-
-        await eventually_async(is_making_room, what="the first run is being cancelled")
+        await is_in(first, RunState.CANCELLING)
         orders.gate.set()
         assert await second.result() == "second"
         assert await first.state() is RunState.CANCELLED

@@ -6,6 +6,7 @@ by whoever looks first, and made again while it is not done.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +38,7 @@ class Keys:
 
     async def make_room(self, run_ids: tuple[str, ...]) -> None:
         """Cancel runs for whose keys newer ones wait; what fails is found again by the next look."""
-        for run_id in run_ids:
-            await self._worker.steer_child(run_id, "cancel", "key")
+        await asyncio.gather(*(self._worker.steer_child(run_id, "cancel", "key") for run_id in run_ids))
 
     async def redelivered(self, accepted: Accepted) -> None:
         """Retry the failed runs of an event that came again, where their workflows say so.

@@ -22,6 +22,19 @@ from onceward.runtime.records import error_text, json_text
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
 
+DEPTH_MAX = 100
+"""Runs that start runs that start runs: beyond this it is a loop (F50)."""
+
+
+def check_depth(run: RunRow) -> None:
+    """Refuse a chain of runs that starts itself for ever."""
+    if run.depth >= DEPTH_MAX:
+        raise errors.StepMisuse(
+            f"Run {run.run_id} is {run.depth} starts deep.",
+            means="Workflows that start or trigger each other in a circle would never end.",
+            todo="Break the circle: do not emit the event that started the run.",
+        )
+
 
 async def emit(
     execution: Execution, key: StepKey, type_: str, payload: Any, subject: str | None
@@ -98,7 +111,7 @@ def _child_accept(
     is_called: bool,
 ) -> Accept:
     worker, now = execution.worker, execution.worker.now_ms()
-    worker.check_depth(execution.run)
+    check_depth(execution.run)
     payload = workflow.pack(args, kwargs, limit_bytes=worker.settings.value_bytes_max)
     deadline_ms = workflow.policies.deadline_ms
     run = NewRun(

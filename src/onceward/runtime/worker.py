@@ -38,13 +38,11 @@ from onceward.runtime.judging import Reading, judged
 from onceward.runtime.keys import Keys
 from onceward.runtime.looking import Looking
 from onceward.runtime.routes import Route, Routes
+from onceward.runtime.starts import check_depth
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
 
 _log = logging.getLogger("onceward.worker")
-
-DEPTH_MAX = 100
-"""Runs that start runs that start runs: beyond this it is a loop (F50)."""
 
 UNWIND_S_MAX = 5
 """How long code may take to unwind when this process stops; then its lease decides."""
@@ -352,7 +350,7 @@ class Worker:
         occurred_at: Millis | None = None,
     ) -> Accept:
         """Give the commit of an event emitted inside a run, guarded by the run's fence."""
-        self.check_depth(execution.run)
+        check_depth(execution.run)
         checked_name(type_, "event type")
         now = self.now_ms()
         text = json_plain.encode_payload(
@@ -371,15 +369,6 @@ class Worker:
         )
         runs = self.runs_for(event, parent=execution.run)
         return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)
-
-    def check_depth(self, run: RunRow) -> None:
-        """Refuse a chain of runs that starts itself for ever."""
-        if run.depth >= DEPTH_MAX:
-            raise errors.StepMisuse(
-                f"Run {run.run_id} is {run.depth} starts deep.",
-                means="Workflows that start or trigger each other in a circle would never end.",
-                todo="Break the circle: do not emit the event that started the run.",
-            )
 
     # --- claiming --------------------------------------------------------------------------------
 

@@ -126,6 +126,8 @@ on conflict (namespace, workflow, key) do update set is_replaced = old.is_replac
 -- name: start_judged
 -- Runs that hang on more than their event's being new. Decides as `onceward.core.claims` does; the
 -- keys are locked, so what is read here stays true. Gives the runs that there are not, and why.
+-- Waiters are few or none, and the planner would as soon walk through them as look them up: they are
+-- looked up in a lateral that it cannot take apart, and deleted by their place.
 with g as materialized (
   select :namespace as namespace, g.* from json_to_recordset(:judged) as g (source text, event_id text,
     run_id text, workflow text, created_at bigint, deadline_at bigint, replay_id text, replay_of text,
@@ -136,13 +138,12 @@ with g as materialized (
   select g.*, v.version as newest,
     coalesce(g.version is not null and (v.source <> g.source or v.event_id <> g.event_id), false) as is_stale,
     h.run_id as holder_run_id, h.claimed_at as held_since, h.payload_hash as held_hash,
-    r.state as holder_state
+    (select r.state from {t}run r where r.namespace = g.namespace and r.run_id = h.run_id) as holder_state
   from g
   join {t}event e on e.namespace = any(array[g.namespace]) and e.source = g.source and e.id = g.event_id
   left join {t}version v on v.namespace = any(array[g.namespace]) and v.workflow = g.workflow
     and v.subject = g.subject
   left join {t}holder h on h.namespace = any(array[g.namespace]) and h.workflow = g.workflow and h.key = g.key
-  left join {t}run r on r.namespace = any(array[g.namespace]) and r.run_id = h.run_id
   where e.xmin = pg_current_xact_id()::xid
 ), judged as materialized (
   select s.*, case
@@ -178,14 +179,14 @@ with g as materialized (
   where j.fate = 'wait' and j.clash = 'replace'
     and h.namespace = any(array[j.namespace]) and h.workflow = j.workflow and h.key = j.key
 ), outgoing as materialized (
-  select w.namespace, w.workflow, w.key, w.run_id, j.created_at as at, j.run_id as by_run_id
+  select j.namespace, w.run_id, w.place, j.created_at as at, j.run_id as by_run_id
   from judged j
-  join {t}waiter w on w.namespace = any(array[j.namespace]) and w.workflow = j.workflow and w.key = j.key
+  cross join lateral (
+    select w.run_id, w.ctid as place from {t}waiter w
+    where w.namespace = j.namespace and w.workflow = j.workflow and w.key = j.key offset 0) w
   where j.fate = 'wait' and j.clash = 'replace'
 ), unlined as (
-  delete from {t}waiter w using outgoing o
-  where w.namespace = any(array[o.namespace]) and w.workflow = o.workflow and w.key = o.key
-    and w.run_id = o.run_id
+  delete from {t}waiter where ctid = any(array(select place from outgoing))
 ), unqueued as (
   delete from {t}queue q using outgoing o
   where q.namespace = any(array[o.namespace]) and q.run_id = o.run_id
@@ -315,15 +316,18 @@ with f as materialized (
   select f.* from f
   join {t}run r on r.namespace = any(array[f.namespace]) and r.run_id = f.run_id and r.fence = f.fence
 ), unlined as (
-  delete from {t}waiter w using ended e
-  where w.namespace = any(array[e.namespace]) and w.workflow = e.workflow and w.key = e.key
-    and w.run_id = e.run_id
+  delete from {t}waiter where ctid = any(array(
+    select w.place from ended e
+    cross join lateral (
+      select w.ctid as place from {t}waiter w
+      where w.namespace = e.namespace and w.workflow = e.workflow and w.key = e.key
+        and w.run_id = e.run_id offset 0) w))
 ), spared as (
   update {t}holder h set is_replaced = 0 from ended e
   where h.namespace = any(array[e.namespace]) and h.workflow = e.workflow and h.key = e.key
     and h.run_id <> e.run_id and h.run_id not in (select run_id from ended)
-    and not exists (
-      select 1 from {t}waiter w
+    and 0 = (
+      select count(*) from {t}waiter w
       where w.namespace = e.namespace and w.workflow = e.workflow and w.key = e.key
         and w.run_id not in (select run_id from ended))
 ), free as materialized (
@@ -335,18 +339,18 @@ with f as materialized (
   join {t}holder h on h.namespace = any(array[e.namespace]) and h.workflow = e.workflow and h.key = e.key
     and h.run_id = e.run_id
 ), next as materialized (
-  select n.namespace, n.workflow, n.key, n.next_run_id, n.now, w.payload_hash from free n
-  join {t}waiter w on w.namespace = any(array[n.namespace]) and w.workflow = n.workflow and w.key = n.key
-    and w.run_id = n.next_run_id
+  select n.namespace, n.workflow, n.key, n.next_run_id, n.now, w.payload_hash, w.place from free n
+  cross join lateral (
+    select w.payload_hash, w.ctid as place from {t}waiter w
+    where w.namespace = n.namespace and w.workflow = n.workflow and w.key = n.key
+      and w.run_id = n.next_run_id offset 0) w
 ), promoted as (
   update {t}holder h set run_id = n.next_run_id, claimed_at = n.now, payload_hash = n.payload_hash,
     is_replaced = 0
   from next n
   where h.namespace = any(array[n.namespace]) and h.workflow = n.workflow and h.key = n.key
 ), left_line as (
-  delete from {t}waiter w using next n
-  where w.namespace = any(array[n.namespace]) and w.workflow = n.workflow and w.key = n.key
-    and w.run_id = n.next_run_id
+  delete from {t}waiter where ctid = any(array(select place from next))
 ), due as (
   update {t}queue q set due_at = n.now from next n
   where q.namespace = any(array[n.namespace]) and q.run_id = n.next_run_id

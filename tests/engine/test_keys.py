@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from onceward import (
@@ -22,7 +23,8 @@ from onceward import (
 from onceward import event as e
 from onceward.core.model import EventRow, NewRun, ProcessRow, Skip
 from onceward.core.ports import Accept, Batch
-from onceward.core.rules import WAITS_FOR_KEY
+from onceward.core.rules import WAITS_FOR_KEY, version_text
+from onceward.runtime.committer import recovered
 from onceward.sources import Hmac
 from tests.engine.running import make_app, open_store, run_app
 from tests.helpers import eventually_async
@@ -420,3 +422,29 @@ def test_whoever_looks_first_makes_room_for_a_newer_run(store_url: str) -> None:
         assert await first.state() is RunState.CANCELLED
 
     run_app(app, scenario)
+
+
+def test_what_a_lost_reply_hid_is_read_again(store_url: str) -> None:
+    """A commit without a reply is answered as it would have been: who holds the key, what was stale."""
+
+    def accept(name: str, version: int) -> Accept:
+        fact = EventRow("emit/ordered", name, "ordered", "{}", 1, subject="7")
+        wish = NewRun(f"run_{name}", "fulfil", 1, key="7", once="ever", payload_hash="x")
+        mark = msgspec.structs.replace(wish, version=version_text(version), drops_stale=True)
+        return Accept(fact, [mark])
+
+    with open_store(store_url) as store:
+        store.join(ProcessRow("p", 1, None, "host", 1, "", 1, 2), [])
+        batch = Batch("b1", [accept("first", 1), accept("lost", 2), accept("stale", 1)])
+        answered = store.apply("p", 1, batch).accepted
+        again = store.apply("p", 1, Batch("b2", [accept("lost", 2)])).accepted
+        store.leave("p", 3)
+
+        assert recovered(store, batch).accepted == answered
+        assert [sorted(row.reason for row in one.skipped.values()) for one in answered] == [
+            [],
+            [Skip.RETURNED],
+            [Skip.STALE],
+        ]
+        assert again[0].is_duplicate
+        assert again[0].answers() == answered[1].answers() == {"fulfil": "run_first"}

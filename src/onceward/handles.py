@@ -29,7 +29,7 @@ class RunHandle(Generic[R_co]):
 
     Attributes:
         run_id: the run's id.
-        is_duplicate: for a start with an ``id=``: the run existed already.
+        is_duplicate: for a start: the run existed already, by its ``id=`` or because it holds the key.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward import ConfigError, event
-from onceward.core.rules import NO_RULES, Rules, checked_place, read, shown_version, version_text
+from onceward.core.rules import NO_RULES, Rules, checked_place, key_text, read, shown_version, version_text
 
 numbers = st.integers(-(10**19), 10**19) | st.decimals(-(10**19), 10**19, allow_nan=False, places=9)
 
@@ -86,6 +86,38 @@ def test_a_function_is_not_stored_and_says_so_where_it_is_not() -> None:
     assert again.version is not None
     with pytest.raises(ConfigError, match="a function that this process does not have"):
         read(again.version, {}, None)
+
+
+def test_an_async_function_is_refused() -> None:
+    async def later(event: Any) -> int:
+        return 1
+
+    with pytest.raises(ConfigError, match="The key of a workflow is an async function"):
+        checked_place(later, "key")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a", "a"),
+        (7, "7"),
+        ("7", "7"),
+        (["eu", 7], '["eu","7"]'),
+        (("a",), '["a"]'),
+        (None, None),
+        ("", None),
+        (True, None),
+        (1.5, None),
+        ([], None),
+        (["a", None], None),
+        ({"a": 1}, None),
+        ("x" * 1_001, None),
+        ("a\0", None),
+        ("\ud800", None),
+    ],
+)
+def test_a_key_is_a_text_or_a_whole_number_or_several(value: Any, text: str | None) -> None:
+    assert key_text(value) == text
 
 
 @pytest.mark.parametrize("place", ["updated", 7, event.payload["a"] == 1, int, event])

@@ -7,6 +7,7 @@ processes with the code can call.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -154,8 +155,14 @@ def checked_place(place: Any, what: str) -> Place:
     """Give *place* if it can be one.
 
     Raises:
-        ConfigError: it is a condition, or neither an expression nor a function.
+        ConfigError: it is a condition, an async function, or neither an expression nor a function.
     """
+    if inspect.iscoroutinefunction(place):
+        raise ConfigError(
+            f"The {what} of a workflow is an async function.",
+            means="It is read while the sender waits, before the event is stored; it must not wait itself.",
+            todo="Use a plain function of the event, or an expression.",
+        )
     is_place = isinstance(place, Expr) and place.op == "event"
     if is_place or (callable(place) and not isinstance(place, type)):
         return place  # type: ignore[no-any-return]

@@ -205,7 +205,9 @@ class Oracle:
     def _refresh(self, run_ids: Iterable[str], by: str) -> None:
         """Read runs again and judge how they changed."""
         mirror = self.mirror
-        touched = run_ids if isinstance(run_ids, _Touched) else dict.fromkeys(run_ids, ALL_OF_RUN)
+        touched: dict[str, Collection[str]] = dict.fromkeys(run_ids, ALL_OF_RUN)
+        if isinstance(run_ids, _Touched):
+            touched.update(run_ids)
         in_line = mirror.in_line()
         for run_id in self._in_line | in_line:
             touched.setdefault(run_id, ALL_OF_RUN)  # the end of one run is the turn of another

@@ -57,7 +57,7 @@ API: tuple[Part, ...] = (
     Part(
         "Writing workflows",
         "onceward",
-        ("Context", "SyncContext", "Event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
+        ("Context", "SyncContext", "Event", "event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
     ),
     Part("ctx.step", "onceward.authoring.verbs", ("StepVerbs",)),
     Part("ctx.step, blocking", "onceward.authoring.sync_verbs", ("SyncStepVerbs",)),
@@ -67,7 +67,7 @@ API: tuple[Part, ...] = (
     Part(
         "Rows",
         "onceward.core.model",
-        ("RunRow", "StepRow", "StepKey", "AttemptRow", "EventRow", "DeliveryRow", "ProcessRow"),
+        ("RunRow", "StepRow", "StepKey", "AttemptRow", "EventRow", "DeliveryRow", "SkippedRow", "ProcessRow"),
         "What the store keeps, as lists and handles give it. Times are Unix milliseconds.",
     ),
     Part(
@@ -84,6 +84,8 @@ API: tuple[Part, ...] = (
             "ConfigError",
             "DeadlineExceeded",
             "IdClash",
+            "KeyCycle",
+            "KeyTaken",
             "NotFound",
             "NotStorable",
             "RunFailed",
@@ -190,6 +192,8 @@ DATA = {
     "own key. Outside a run the default arrives as it is.",
     "AUTO": "The default of a step's `IdempotencyKey` parameter: Onceward passes the step's own key.",
     "NO_KEY": "Headers for one request that is to have no key: `client.post(url, headers=NO_KEY)`.",
+    "event": 'Where expressions over an event begin: `event.payload["order"]`, `event.version`. Data, not code: see '
+    "[one run per order](../one-run-per-order.md).",
     "__version__": "The version of this Onceward, as text.",
 }
 

@@ -12,6 +12,7 @@ from onceward.core import errors, retry, takeover
 from onceward.core.model import AttemptRow, RunRow, StepKey, StepRow
 from onceward.core.ports import RunMove
 from onceward.core.states import TERMINAL, RunState, StepState
+from onceward.core.steer import key_of
 from onceward.runtime.records import deadline_error, error_text, failed_steps, json_text, one_line
 
 if TYPE_CHECKING:
@@ -213,6 +214,7 @@ def move_of(execution: Journal, state: RunState, **changes: Any) -> RunMove:
         warning=run.warning,
         dismissed_at=None,
         wakes_run_id=run.parent_run_id if is_end and run.is_called else None,
+        key=key_of(run),
         **changes,
     )
 

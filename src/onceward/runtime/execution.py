@@ -47,6 +47,9 @@ _log = logging.getLogger("onceward.run")
 CUT_SLACK, CUT_PATIENCE_MS = 2, 2_000
 """How long code may take to cut a step off again: twice the time of the first time, and a bit."""
 
+FETCH = "fetch current"
+"""The name of the step that fetches the current state of what an event is about."""
+
 CLEAN_UP_LOOK_S = 0.05
 """How often a run that is being cancelled looks whether its other branches have cleaned up."""
 
@@ -73,10 +76,10 @@ class Execution(Journal):
         confirmed_at: float,
     ) -> None:
         super().__init__(worker, run, history, confirmed_at)
-        self.event = Event(event, run.input)
+        self.event = Event(event, run.input, is_stale=run.is_stale)
         self.workflow = workflow
         self.business = business_parts(
-            worker.settings.namespace, run.workflow, getattr(run, "key", None), run.source, run.event_id
+            worker.settings.namespace, run.workflow, run.key, run.source, run.event_id
         )
         self.is_sync = not workflow.is_async
         self.root: asyncio.Task[None] | None = None
@@ -174,12 +177,24 @@ class Execution(Journal):
 
     async def _call_workflow(self) -> Any:
         args, kwargs = self.workflow.unpack(self.event)
+        fetch = self.workflow.policies.fetch
         if self.is_sync:
             sync_context = SyncContext(self, self.event)
-            return await self.worker.workflow_threads.run(
-                self.workflow.function, (sync_context, *args), kwargs
-            )
-        return await self.workflow.function(Context(self, self.event), *args, **kwargs)
+            function = self.workflow.function if fetch is None else self._after_fetch(fetch)
+            return await self.worker.workflow_threads.run(function, (sync_context, *args), kwargs)
+        context = Context(self, self.event)
+        if fetch is not None:
+            context.current = await context.step.run(FETCH, fetch, self.event)
+        return await self.workflow.function(context, *args, **kwargs)
+
+    def _after_fetch(self, fetch: Callable[[Event], Any]) -> Callable[..., Any]:
+        """Give the plain function of the workflow with its fetch before it, for its thread."""
+
+        def function(context: SyncContext, *args: Any, **kwargs: Any) -> Any:
+            context.current = context.step.run(FETCH, fetch, self.event)
+            return self.workflow.function(context, *args, **kwargs)
+
+        return function
 
     def stop(self, why: str) -> None:
         """Unwind the code; nothing of it starts any more. What follows is decided by *why*."""

@@ -30,10 +30,12 @@ LAYERS = {
     "sources": 1,
     "stores": 1,
     "runtime": 2,
+    "outgoing": 2,  # hooks for HTTP clients, which ask what step runs
     "app": 3,
     "": 4,  # the package itself: it hands out names from the layers below
     "web": 5,
     "adapters": 6,  # no framework is imported but for the types
+    "check": 6,  # reads source, and needs nothing of ours to run
     "testing": 6,
     "cli": 7,  # above testing: the demo starts a PostgreSQL of its own
     "__main__": 8,  # python -m onceward

@@ -16,6 +16,8 @@ from onceward.core.errors import (
     ConfigError,
     DeadlineExceeded,
     IdClash,
+    KeyCycle,
+    KeyTaken,
     NotFound,
     NotStorable,
     OncewardError,
@@ -34,6 +36,7 @@ from onceward.core.errors import (
     Suspended,
     WorkflowUnknown,
 )
+from onceward.core.paths import event
 from onceward.core.retry import Retry
 from onceward.core.states import RunState
 from onceward.handles import Emitted, EventView, RunHandle
@@ -51,6 +54,8 @@ __all__ = [
     "EventView",
     "IdClash",
     "IdempotencyKey",
+    "KeyCycle",
+    "KeyTaken",
     "NotFound",
     "NotStorable",
     "OncewardError",
@@ -75,4 +80,5 @@ __all__ = [
     "Workflow",
     "WorkflowUnknown",
     "__version__",
+    "event",
 ]

@@ -22,7 +22,7 @@ from onceward.authoring.workflow import Workflow
 from onceward.core import asked, errors, ids, json_plain
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
-from onceward.core.model import EventRow, ProcessRow, RunRow
+from onceward.core.model import EventRow, ProcessRow, RunRow, Skip
 from onceward.core.ports import Accept, EventFilter, RunFilter, Store
 from onceward.core.settings import SETTINGS, Settings, resolve
 from onceward.core.shown import shown
@@ -337,10 +337,10 @@ class App(Registry, Receiving):
             occurred_at=at,
             content_hash=None if id is None else ids.content_hash(text),
         )
-        accepted = await worker.accept(Accept(event, worker.runs_for(source, type, now)))
+        accepted = await worker.accept(Accept(event, worker.runs_for(event)))
         if accepted.is_clash:
             raise asked.clash(source, event.id)
-        handles = [self.run(run_id) for run_id in accepted.runs.values()]
+        handles = [self.run(run_id) for run_id in accepted.answers().values()]
         return Emitted(source, event.id, accepted.is_duplicate, handles)
 
     @overload
@@ -382,6 +382,7 @@ class App(Registry, Receiving):
             ConfigError: the arguments do not fit the function, or the app is not open.
             NotStorable: an argument cannot be stored.
             IdClash: the id exists with other arguments.
+            KeyTaken: another run holds the key, and the workflow says ``clash="reject"``.
             CallOutsideStep: called in a workflow outside a step.
             StoreUnavailable: nothing was stored.
         """
@@ -406,8 +407,12 @@ class App(Registry, Receiving):
         accepted = await worker.accept(accept)
         if accepted.is_clash:
             raise asked.clash(accept.event.source, accept.event.id)
-        run_id = accepted.runs[workflow.name]
-        return RunHandle(self._desk, run_id, workflow, is_duplicate=accepted.is_duplicate)
+        skipped = accepted.skipped.get(workflow.name)
+        if skipped is not None and skipped.reason is Skip.REJECTED:
+            raise errors.KeyTaken(workflow.name, skipped.key or "", skipped.holder_run_id or "")
+        run_id = accepted.answers()[workflow.name]
+        is_duplicate = accepted.is_duplicate or skipped is not None
+        return RunHandle(self._desk, run_id, workflow, is_duplicate=is_duplicate)
 
     async def _runs_before(self, accept: Accept) -> list[str]:
         """Give the runs that an event with an id of the caller's has already, inside a step's body.
@@ -506,8 +511,9 @@ class App(Registry, Receiving):
         twins = []
         if row.content_hash is not None and not row.id_is_signed:
             twins = await self._ask("same_body", source, row.content_hash, asked.LIMIT_MAX)
+        skipped = await self._ask("skipped", source, id)
         return EventView(
-            row, list(reversed(runs)), deliveries, surplus, [twin for twin in twins if twin != id]
+            row, list(reversed(runs)), deliveries, skipped, surplus, [twin for twin in twins if twin != id]
         )
 
     async def events(

@@ -89,10 +89,10 @@ class Arrivals:
         accepts = [
             Accept(
                 row,
-                worker.runs_for(source, row.type, now),
+                worker.runs_for(row, version=one.version),
                 [first if part == 0 else _part(first, row.id, part)],
             )
-            for part, row in enumerate(rows)
+            for part, (one, row) in enumerate(zip(incoming, rows, strict=True))
         ]
         found = await worker.accept_all(accepts)
         if incoming[0].payload_is_body and (
@@ -101,7 +101,7 @@ class Arrivals:
             await worker.read(worker.store.keep_body, first.delivery_id, request.body)
         return arrival.Accepted(
             [
-                AcceptedEvent(row.id, accepted.is_duplicate, list(accepted.runs.values()))
+                AcceptedEvent(row.id, accepted.is_duplicate, list(accepted.answers().values()))
                 for row, accepted in zip(rows, found, strict=True)
             ]
         )

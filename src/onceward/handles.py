@@ -11,7 +11,7 @@ import msgspec
 
 from onceward.core import codec, errors, json_plain
 from onceward.core.duration import Duration, to_ms
-from onceward.core.model import AttemptRow, DeliveryRow, EventRow, RunRow, StepRow
+from onceward.core.model import AttemptRow, DeliveryRow, EventRow, RunRow, SkippedRow, StepRow
 from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
 
@@ -29,7 +29,7 @@ class RunHandle(Generic[R_co]):
 
     Attributes:
         run_id: the run's id.
-        is_duplicate: for a start with an ``id=``: the run existed already.
+        is_duplicate: for a start: the run existed already, by its ``id=`` or because it holds the key.
     """
 
     def __init__(
@@ -230,6 +230,7 @@ class EventView:
         delivery_count: how many came in all.
         same_body: ids of other events of the source with the very same body, where the id stands
             outside the signature: somebody may have sent a captured delivery again under new ids.
+        skipped: the workflows that want it and have no run of it; ``why`` is the reason in words.
     """
 
     def __init__(
@@ -237,6 +238,7 @@ class EventView:
         row: EventRow,
         runs: list[RunRow],
         deliveries: list[DeliveryRow],
+        skipped: list[SkippedRow],
         surplus: int = 0,
         same_body: Sequence[str] = (),
     ) -> None:
@@ -247,6 +249,7 @@ class EventView:
         self.subject = row.subject
         self.runs = runs
         self.deliveries = deliveries
+        self.skipped = skipped
         self.delivery_count = len(deliveries) + surplus
         self.same_body = list(same_body)
 

@@ -113,6 +113,22 @@ async def load(order_id: str) -> Order:
     return Order(order_id)
 
 
+async def find(order_id: str) -> Order | None:
+    return None
+
+
+def find_plainly(order_id: str) -> Order | None:
+    return None
+
+
+async def find_charge(order: Order) -> Charge | None:
+    return None
+
+
+def find_boxes(order: Order) -> list[str] | None:
+    return None
+
+
 def price(order: Order, discount: float = 0.0) -> float:
     return discount
 
@@ -129,6 +145,11 @@ async def steps(ctx: Context, gateway: Gateway) -> None:
     order = assert_type(await ctx.step.run("load", load, "7"), Order)
     assert_type(await ctx.step.run("load", load, order_id="7"), Order)
     assert_type(await ctx.step.run("load", load, "7", item=7, retry=Retry(), timeout="5s"), Order)
+    assert_type(await ctx.step.run("load", load, "7", key_scope="business", key_memory="24h"), Order)
+    assert_type(await ctx.step.ensure("order", find, load, ("7",)), Order)
+    assert_type(await ctx.step.ensure("order", find=find_plainly, create=load, args=("7",), item=1), Order)
+    assert_type(await ctx.step.ensure("charge", find_charge, charge_card, (order,), timeout="5s"), Charge)
+    assert_type(await ctx.step.ensure("boxes", find_boxes, pack, (order,)), list[str])
     assert_type(await ctx.step.run("price", price, order), float)
     assert_type(await ctx.step.run("price", price, order, discount=0.5), float)
     assert_type(await ctx.step.run("price", price, order, 0.5, item="x"), float)
@@ -179,7 +200,10 @@ def plain_steps(ctx: SyncContext, order: Order) -> None:
     assert_type(ctx.step.run("charge", charge_card, order), Charge)
     assert_type(pack(order), list[str])
     assert_type(ctx.step.sleep("nap", 1.5), None)
+    assert_type(ctx.step.ensure("order", find, load, ("7",)), Order)
+    assert_type(ctx.step.ensure("order", find_plainly, load, ("7",), retry=Retry()), Order)
     assert_type(ctx.step.uuid("id"), uuid.UUID)
+    assert_type(ctx.step.uuid("id", version=7), uuid.UUID)
     assert_type(ctx.step.now("at"), datetime)
     assert_type(ctx.step.random("draw"), float)
     assert_type(ctx.step.emit("tell", "order.paid"), tuple[str, str])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from onceward.authoring.keys import composed_key
+from onceward.authoring.keys import KeyScope, composed_key
 from onceward.core import errors
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Session(Protocol):
     run_id: str
     generation: int
     attempt: int
+    business: tuple[str, ...]  # what keys of scope "business" are made of
     is_sync: bool  # the workflow is a plain function in a thread
     loop: asyncio.AbstractEventLoop
 
@@ -45,6 +46,10 @@ class Session(Protocol):
         caller: object,
     ) -> Any:
         """Give a step's saved or new result."""
+        ...
+
+    async def body(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function inside a step's body: an async one here, a plain one in a thread."""
         ...
 
     async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
@@ -78,12 +83,14 @@ class Session(Protocol):
 class Frame:
     """A step's body in progress: where its emits gather and what key it hands to others."""
 
-    __slots__ = ("accepts", "is_over", "key", "nested", "session", "try_number")
+    __slots__ = ("accepts", "is_over", "key", "key_scope", "nested", "requests", "session", "try_number")
 
-    def __init__(self, session: Session, key: StepKey, try_number: int) -> None:
+    def __init__(self, session: Session, key: StepKey, try_number: int, key_scope: KeyScope = "step") -> None:
         self.session = session
         self.key = key
         self.try_number = try_number
+        self.key_scope: KeyScope = key_scope
+        self.requests: dict[tuple[str, str], int] = {}
         self.accepts: list[Accept] = []
         self.nested: dict[str, int] = {}
         self.is_over = False  # what a task that outlives the body emits would be lost
@@ -91,17 +98,32 @@ class Frame:
     @property
     def idempotency_key(self) -> str:
         """Give the key of this step: the same on every try and attempt of the generation."""
-        session = self.session
-        return composed_key(session.run_id, session.generation, *self.key)
+        return self._key(self.key_scope)
 
-    def nested_key(self, name: str) -> str:
+    def nested_key(self, name: str, key_scope: KeyScope = "step") -> str:
         """Give the key of a decorated step that the body calls as a plain function.
 
         Told apart by how often the body called it, so that two calls are not one effect.
         """
         self.nested[name] = number = self.nested.get(name, 0) + 1
+        wider: KeyScope = "business" if "business" in (key_scope, self.key_scope) else "step"
+        return self._key(wider, name, number)
+
+    def request_key(self, method: str, url: str) -> str:
+        """Give the key of the next request that the body sends.
+
+        The first has the step's own. Later ones are told apart by where they go and how often the
+        body sent one there, so that none of them is taken for another.
+        """
+        is_first = not self.requests
+        self.requests[method, url] = number = self.requests.get((method, url), 0) + 1
+        return self.idempotency_key if is_first else self._key(self.key_scope, "request", method, url, number)
+
+    def _key(self, key_scope: KeyScope, *more: str | int) -> str:
         session = self.session
-        return composed_key(session.run_id, session.generation, *self.key, name, number)
+        if key_scope == "business":
+            return composed_key(*session.business, *self.key, *more)
+        return composed_key(session.run_id, session.generation, *self.key, *more)
 
 
 session_var: ContextVar[Session | None] = ContextVar("onceward_session", default=None)

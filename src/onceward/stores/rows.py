@@ -20,6 +20,7 @@ from onceward.core.model import (
     ProcessRow,
     RefusalRow,
     RunRow,
+    SkippedRow,
     StepRow,
     UnparsedRow,
     WorkflowRow,
@@ -48,6 +49,7 @@ COLUMN_MACROS: Mapping[str, str] = {
     "audit": columns(AuditRow, "a"),
     "workflow": columns(WorkflowRow, "w"),
     "process": columns(ProcessRow, "p"),
+    "skip": columns(SkippedRow, "s"),
 }
 """Macros for the ``select`` lists of the statements."""
 
@@ -65,6 +67,10 @@ TABLES = (
     "workflow",
     "process",
     "committer",
+    "version",
+    "skipped",
+    "holder",
+    "waiter",
 )
 """Every table with rows of a namespace, without prefix."""
 

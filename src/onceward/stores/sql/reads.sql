@@ -109,6 +109,15 @@ select {refusal} from {t}refusal f
 where f.namespace = :namespace and (cast(:source as text) is null or f.source = :source)
 order by f.last_at desc, f.source, f.reason
 
+-- name: skipped
+select {skip} from {t}skipped s
+where s.namespace = :namespace and s.source = :source and s.event_id = :event_id
+order by s.workflow
+
+-- name: holder
+select h.run_id from {t}holder h
+where h.namespace = :namespace and h.workflow = :workflow and h.key = :key and h.run_id <> ''
+
 -- name: steps
 select {step} from {t}step s
 where s.namespace = :namespace and s.run_id = :run_id and s.generation = :generation

@@ -288,15 +288,13 @@ class Worker:
             StoreUnavailable: nothing was stored; the sender may send it again.
         """
         runs = [run for accept in accepts for run in accept.runs]
-        if self.is_draining:
-            self._unreserve(runs)
-            raise errors.StoreUnavailable(
-                "This process is stopping.", means="Nothing was stored.", todo="Send it again."
-            )
-        if failpoints.is_armed():
-            failpoints.hit("accept.before_insert")
         holder = self.process_id
         try:
+            if self.is_draining:
+                raise errors.StoreUnavailable(
+                    "This process is stopping.", means="Nothing was stored.", todo="Send it again."
+                )
+            failpoints.hit("accept.before_insert")
             answers, sent_at = await self.committer.accept(accepts)
         except errors.LeaseLost as error:
             # Nothing of it was written. To the sender it is one of the faults that pass.

@@ -19,7 +19,7 @@ from onceward.app import App
 from onceward.cli import banner
 from onceward.cli.listen import address_of, bound, listen, refuse_insecure
 from onceward.cli.signals import stop_signals, stop_with_parent
-from onceward.cli.starting import prepared, refuse_memory
+from onceward.cli.starting import prepared, refuse_memory, spare_collections
 
 _log = logging.getLogger("onceward.cli")
 
@@ -83,6 +83,7 @@ async def _facts_of_closed(app: App, address: str, workers: int) -> banner.Facts
 def _serve_here(app: App, listener: socket.socket, *, is_told: bool) -> None:
     async def prepare() -> None:
         await app.open()
+        spare_collections()
         # Before the banner: whoever reads the address may connect to it.
         listen(listener)
         if not is_told:

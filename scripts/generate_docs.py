@@ -70,7 +70,9 @@ API: tuple[Part, ...] = (
             "CallOutsideStep",
             "ConfigError",
             "DeadlineExceeded",
+            "HistoryMismatch",
             "IdClash",
+            "NotAwaited",
             "NotFound",
             "NotStorable",
             "RunFailed",
@@ -81,6 +83,7 @@ API: tuple[Part, ...] = (
             "StepNameRepeated",
             "StepTimedOut",
             "StoreUnavailable",
+            "ValueTooLarge",
             "WorkflowUnknown",
         ),
         "All errors, with their codes: [errors](errors.md).",
@@ -201,7 +204,6 @@ def errors_page() -> str:
         for name, value in vars(errors).items()
         if inspect.isclass(value)
         and issubclass(value, BaseException)
-        and value.__module__ == errors.__name__
         and not issubclass(value, errors.OncewardError)
     ]
     return (
@@ -432,7 +434,9 @@ def directive(module: str, name: str) -> str:
             lines += ["", f"   .. {kind}:: {member}"]
             continue
         lines += ["", f"   .. py:method:: {member}{signature}"]
-        lines += ["      :async:"] if inspect.iscoroutinefunction(getattr(value, member)) else []
+        lines += (
+            ["      :async:"] if inspect.iscoroutinefunction(inspect.unwrap(getattr(value, member))) else []
+        )
         lines += ["", *(f"      {line}".rstrip() for line in restructured(getattr(value, member)))]
     return "\n".join(lines)
 

@@ -15,7 +15,9 @@ from onceward.core.errors import (
     CallOutsideStep,
     ConfigError,
     DeadlineExceeded,
+    HistoryMismatch,
     IdClash,
+    NotAwaited,
     NotFound,
     NotStorable,
     OncewardError,
@@ -32,6 +34,7 @@ from onceward.core.errors import (
     StepTimedOut,
     StoreUnavailable,
     Suspended,
+    ValueTooLarge,
     WorkflowUnknown,
 )
 from onceward.core.retry import Retry
@@ -49,8 +52,10 @@ __all__ = [
     "Emitted",
     "Event",
     "EventView",
+    "HistoryMismatch",
     "IdClash",
     "IdempotencyKey",
+    "NotAwaited",
     "NotFound",
     "NotStorable",
     "OncewardError",
@@ -72,7 +77,13 @@ __all__ = [
     "StoreUnavailable",
     "Suspended",
     "SyncContext",
+    "ValueTooLarge",
     "Workflow",
     "WorkflowUnknown",
     "__version__",
 ]
+
+# Saved failures and tracebacks name an error by its module; it shall be the one to import it from.
+for _public in [globals()[_name] for _name in __all__]:
+    if isinstance(_public, type) and issubclass(_public, BaseException):
+        _public.__module__ = __name__

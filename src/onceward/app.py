@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
-from onceward.authoring.current import frame_var, session_var
+from onceward.authoring.current import frame_var, noted, session_var
 from onceward.authoring.event import Event
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
@@ -258,6 +258,7 @@ class App(Registry):
 
     # --- events and starts ---------------------------------------------------------------------
 
+    @noted
     async def emit(
         self,
         type: str,
@@ -346,6 +347,7 @@ class App(Registry):
     async def start(
         self, workflow: Takes4[A1, A2, A3, A4, R], a1: A1, a2: A2, a3: A3, a4: A4, /, *, id: str | None = ...
     ) -> RunHandle[R]: ...
+    @noted
     async def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
         """Start a run of a workflow; inside a step's body it commits with the step's checkpoint.
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from onceward.authoring.calls import prepare
-from onceward.authoring.current import Session
+from onceward.authoring.current import Session, noted
 from onceward.authoring.event import Event
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
@@ -65,9 +65,8 @@ class StepVerbs:
         retry: Retry = ...,
         timeout: Duration | None = ...,  # noqa: ASYNC109
     ) -> R: ...
-    async def run(  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
-        self, name: str, function: Any, /, *args: Any, **kwargs: Any
-    ) -> Any:
+    @noted  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
+    async def run(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Run a function as a step and give its result; a saved result answers without running it.
 
         Args:
@@ -87,6 +86,7 @@ class StepVerbs:
         function, item, options, kwargs = prepare(name, function, args, kwargs)
         return await self._session.step(name, item, function, args, kwargs, options, None)
 
+    @noted
     async def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
         """Sleep until a deadline that is fixed when it is first reached; costs a row.
 
@@ -100,6 +100,7 @@ class StepVerbs:
         """
         await self._session.sleep(name, str(item), to_ms(delay, what=f"delay of sleep {name!r}"), None)
 
+    @noted
     async def uuid(self, name: str, *, item: object = "") -> uuid.UUID:
         """Draw a random UUID once; every attempt gets the same.
 
@@ -110,6 +111,7 @@ class StepVerbs:
         drawn: uuid.UUID = await self._session.value("uuid", name, str(item), None)
         return drawn
 
+    @noted
     async def now(self, name: str, *, item: object = "") -> datetime:
         """Look at the clock once; every attempt gets the same time, in UTC.
 
@@ -120,6 +122,7 @@ class StepVerbs:
         at: datetime = await self._session.value("now", name, str(item), None)
         return at
 
+    @noted
     async def random(self, name: str, *, item: object = "") -> float:
         """Draw a number in [0, 1) once; every attempt gets the same.
 
@@ -130,6 +133,7 @@ class StepVerbs:
         drawn: float = await self._session.value("random", name, str(item), None)
         return drawn
 
+    @noted
     async def emit(
         self, name: str, type: str, payload: Any = None, *, subject: str | None = None, item: object = ""
     ) -> tuple[str, str]:
@@ -180,6 +184,7 @@ class StepVerbs:
         *,
         item: object = ...,
     ) -> str: ...
+    @noted
     async def start(self, name: str, workflow: Any, /, *args: Any, **kwargs: Any) -> str:
         """Start a run of another workflow exactly once, detached; give its id.
 
@@ -229,6 +234,7 @@ class StepVerbs:
         *,
         item: object = ...,
     ) -> R: ...
+    @noted
     async def call(self, name: str, workflow: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Start a run of another workflow exactly once, wait for it and give its result.
 

@@ -289,6 +289,17 @@ class CallOutsideStep(StepMisuse):
     title = "An emit or start outside a step"
 
 
+class NotAwaited(StepMisuse):
+    """A verb was called without ``await``, so that nothing of it was done; never retried.
+
+    The run fails at its end, the step at its body's, with the calls by name. Write the ``await``; a
+    retry of the run then does what was left out.
+    """
+
+    code = "not_awaited"
+    title = "A call was never awaited"
+
+
 class HistoryMismatch(OncewardError):
     """A saved value no longer fits the type that the code says; the run is held."""
 

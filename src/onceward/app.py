@@ -22,7 +22,7 @@ from onceward.authoring.workflow import Workflow
 from onceward.core import asked, errors, ids, json_plain
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
-from onceward.core.model import EventRow, ProcessRow, RunRow
+from onceward.core.model import EventRow, ProcessRow, RunRow, WorkflowRow
 from onceward.core.ports import Accept, EventFilter, RunFilter, Store
 from onceward.core.settings import SETTINGS, Settings, resolve
 from onceward.core.shown import shown
@@ -520,6 +520,28 @@ class App(Registry):
     async def processes(self) -> list[ProcessRow]:
         """List the processes that are registered in the store, this one included."""
         return await self._ask("processes")  # type: ignore[no-any-return]
+
+    async def registered(self) -> list[WorkflowRow]:
+        """List the workflows that events start runs of: those of every process that ever registered some.
+
+        `workflows` are those in the code of this app.
+        """
+        return await self._ask("workflows")  # type: ignore[no-any-return]
+
+    async def forget_workflow(self, name: str) -> None:
+        """Let events start no more runs of a workflow that is no longer in the code.
+
+        Its runs stay: they are listed, and can be cancelled. Processes that run already know within
+        a lease; one whose code still has the workflow registers it again when it starts.
+
+        Args:
+            name: of the workflow, as `registered` lists it.
+
+        Raises:
+            ConfigError: the workflow is in the code of this app.
+            NotFound: the store does not have it.
+        """
+        await self._desk.forget_workflow(name)
 
     async def _ask(self, read: str, *args: Any) -> Any:
         return await self._desk.ask(read, *args)

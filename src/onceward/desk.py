@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import msgspec
@@ -20,9 +20,10 @@ from onceward.core import errors, ids, json_plain
 from onceward.core import steer as steering
 from onceward.core.duration import show
 from onceward.core.model import AuditRow, EventRow, Millis, NewRun, RunRow, StepKey
-from onceward.core.ports import Accept
+from onceward.core.ports import Accept, Store
 from onceward.core.states import RunState, StepState, Verb
 from onceward.core.steer import Reply
+from onceward.core.texts import checked_name
 from onceward.runtime.journal import CONFIRMED_S
 from onceward.runtime.worker import Worker
 
@@ -78,6 +79,14 @@ class Desk:
                 return await waiting
         except TimeoutError:
             raise TimeoutError(f"run {run_id} did not end within {show(timeout_ms)}; it goes on") from None
+
+    async def forget_workflow(self, name: str) -> None:
+        """Take a workflow's registration out of the store; see `forget`."""
+        worker = self._worker()
+        try:
+            await worker.read(forget, worker.store, name, self.workflows)
+        finally:
+            worker.routes.learn(await worker.read(worker.store.workflows))
 
     # --- steering ----------------------------------------------------------------------------
 
@@ -199,3 +208,30 @@ class Desk:
             for row in rows
             if row.seq < first.seq and row.state is StepState.DONE
         ]
+
+
+def forget(store: Store, name: str, in_code: Container[str]) -> None:
+    """Take a workflow's registration out of a store, so that events start no more runs of it.
+
+    Args:
+        store: open.
+        name: of the workflow.
+        in_code: those that the app's code has.
+
+    Raises:
+        ConfigError: the code has it.
+        NotFound: the store does not have it.
+    """
+    if name in in_code:
+        raise errors.ConfigError(
+            f"The workflow {name!r} is in the code of this app.",
+            means="The next process that starts would register it again.",
+            todo="Take it out of the code first, or only its on=, if nothing is to start it.",
+        )
+    if not store.forget_workflow(checked_name(name, "workflow")):
+        known = ", ".join(repr(row.name) for row in store.workflows()) or "none"
+        raise errors.NotFound(
+            f"The store has no workflow {name!r} in this namespace.",
+            means="Nothing was changed; events start no run of it.",
+            todo=f"It has: {known}.",
+        )

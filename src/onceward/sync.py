@@ -17,7 +17,7 @@ from onceward.authoring.current import frame_var
 from onceward.authoring.event import Event
 from onceward.core import errors
 from onceward.core.duration import Duration
-from onceward.core.model import AttemptRow, EventRow, ProcessRow, RunRow, StepRow
+from onceward.core.model import AttemptRow, EventRow, ProcessRow, RunRow, StepRow, WorkflowRow
 from onceward.core.states import RunState
 from onceward.core.steer import Reply
 from onceward.handles import Emitted, EventView, RunHandle
@@ -223,6 +223,14 @@ class SyncApp:
     def processes(self) -> list[ProcessRow]:
         """List the processes that are registered in the store; see `App.processes`."""
         return self.wait(self._app.processes())
+
+    def registered(self) -> list[WorkflowRow]:
+        """List the workflows that events start runs of; see `App.registered`."""
+        return self.wait(self._app.registered())
+
+    def forget_workflow(self, name: str) -> None:
+        """Let events start no more runs of a workflow; see `App.forget_workflow`."""
+        self.wait(self._app.forget_workflow(name))
 
 
 class SyncRunHandle(Generic[R_co]):

@@ -27,11 +27,11 @@ def test_version_and_help_name_the_version_and_every_command() -> None:
     status, text = told("--help")
 
     assert status == 0
-    assert all(f"  {name} " in text for name in ("demo", "migrate", "send", "serve", "sources", "worker"))
+    assert all(f"  {name} " in text for name in ("demo", "migrate", "send", "serve", "sources", "worker", "workflows"))
     assert "Exit status:" in text
 
 
-@pytest.mark.parametrize("command", ["demo", "migrate", "send", "serve", "sources", "worker"])
+@pytest.mark.parametrize("command", ["demo", "migrate", "send", "serve", "sources", "worker", "workflows"])
 def test_each_command_has_help_that_fits_its_options(command: str) -> None:
     status, text = told(command, "--help")
 
@@ -43,7 +43,7 @@ def test_each_command_has_help_that_fits_its_options(command: str) -> None:
     ("arguments", "meant"),
     [
         (["srve"], "Did you mean 'serve'?"),
-        (["x"], "There are: demo, migrate, send, serve, sources, worker."),
+        (["x"], "There are: demo, migrate, send, serve, sources, worker, workflows."),
         (["serve", "--prot", "1", "shop:app"], "--port"),
         (["migrate", "--sql", "--check"], "exclude each other"),
         (["serve"], "MODULE:APP"),

@@ -249,6 +249,12 @@ class SqliteStore(SqliteReads):
                 if connection.execute(self._sql["give_back"], parameters).rowcount == 1:
                     connection.execute(self._sql["give_back_run"], (self.namespace, run_id))
 
+    def forget_workflow(self, name: str) -> bool:
+        """Delete a workflow's registration; its runs stay."""
+        with self._connections.writing() as connection:
+            deleted = connection.execute(self._sql["forget_workflow"], (self.namespace, name)).rowcount
+        return deleted == 1
+
     # --- the hot path --------------------------------------------------------------------------
 
     def apply(self, process_id: str, epoch: int, batch: Batch) -> BatchResult:

@@ -151,7 +151,7 @@ class SqliteStore(SqliteReads):
         """Give what the start-up banner says about this store."""
         in_memory = self._connections.is_memory
         return {
-            "store": f"sqlite {self.path}",
+            "store": f"sqlite {self.path if in_memory else Path(self.path).absolute()}",
             "durability": "in memory, lost at exit" if in_memory else "WAL, synchronous=FULL",
             "version": f"SQLite {sqlite3.sqlite_version}",
         }

@@ -367,7 +367,8 @@ class Connections:
             return errors.StoreUnavailable(
                 f"The file {self.path} cannot be used now ({name}: {error}).",
                 means="Nothing that was under way was written.",
-                todo="Check free space, permissions and other programs that hold the file; instances that run try again.",
+                todo="Check free space, permissions and other programs that hold the file. A process that starts ends "
+                "with this; one that runs tries again.",
             )
         return errors.StoreError(
             f"SQLite refused a statement ({name}: {error}).", means="Nothing was written."

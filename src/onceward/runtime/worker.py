@@ -42,6 +42,9 @@ _log = logging.getLogger("onceward.worker")
 DEPTH_MAX = 100
 """Runs that start runs that start runs: beyond this it is a loop (F50)."""
 
+REJOIN_S_MAX = 5
+"""How long an accept waits for an evicted process to register anew, before its sender is told."""
+
 UNWIND_S_MAX = 5
 """How long code may take to unwind when this process stops; then its lease decides."""
 
@@ -138,6 +141,7 @@ class Worker:
         self.children = Children(self)
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
+        self._rejoined = asyncio.Event()
         self.steer_child: Callable[[str, str], Coroutine[Any, Any, None]] = _no_steering
 
     # --- life ------------------------------------------------------------------------------------
@@ -260,29 +264,15 @@ class Worker:
     async def accept(self, accept: Accept) -> Accepted:
         """Store an event with its runs and start those that were written as ours.
 
+        Where this process was evicted, it waits a while for the new registration.
+
         Raises:
             StoreUnavailable: nothing was stored; the sender may send it again.
         """
-        if self.is_draining:
-            self._unreserve(accept.runs)
-            raise errors.StoreUnavailable(
-                "This process is stopping.", means="Nothing was stored.", todo="Send it again."
-            )
-        if failpoints.is_armed():
-            failpoints.hit("accept.before_insert")
-        holder, asked_at = self.process_id, self.elapsed_s()
         try:
-            accepted = await self.committer.accept(accept)
-        except errors.LeaseLost as error:
-            # Nothing of it was written. To the sender it is one of the faults that pass.
+            accepted, holder, asked_at = await self._accept(accept)
+        finally:
             self._unreserve(accept.runs)
-            raise errors.StoreUnavailable(
-                error.what, means="Nothing was stored.", todo="Send it again."
-            ) from error
-        except BaseException:
-            self._unreserve(accept.runs)
-            raise
-        self._unreserve(accept.runs)
         for run in accept.runs:
             if accepted.runs.get(run.workflow) != run.run_id:
                 continue
@@ -291,6 +281,37 @@ class Worker:
             else:
                 self.claim_due()
         return accepted
+
+    async def _accept(self, accept: Accept) -> tuple[Accepted, str, float]:
+        """Store an event with its runs; give what became of it, as which process, and since when."""
+        give_up_at = self.loop.time() + REJOIN_S_MAX
+        while True:
+            if self.is_draining:
+                raise errors.StoreUnavailable(
+                    "This process is stopping.", means="Nothing was stored.", todo="Send it again."
+                )
+            if failpoints.is_armed():
+                failpoints.hit("accept.before_insert")
+            holder, asked_at = self.process_id, self.elapsed_s()
+            try:
+                return await self.committer.accept(accept), holder, asked_at
+            except errors.LeaseLost as error:
+                # Nothing of it was written, so it may be tried again as the next registration.
+                if not await self._has_rejoined(give_up_at - self.loop.time()):
+                    raise errors.StoreUnavailable(
+                        f"{error.what} It could not register anew within {REJOIN_S_MAX} s.",
+                        means="Nothing was stored.",
+                        todo="Send it again.",
+                    ) from error
+
+    async def _has_rejoined(self, within_s: float) -> bool:
+        """Say whether this process is registered, if need be after waiting for it."""
+        if not self._is_rejoining:
+            return within_s > 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._rejoined.wait()
+        return not self._is_rejoining
 
     def _unreserve(self, runs: Sequence[NewRun]) -> None:
         for run in runs:
@@ -604,6 +625,7 @@ class Worker:
         if process_id != self.process_id or self._is_rejoining or self.is_closing:
             return
         self._is_rejoining = True
+        self._rejoined.clear()
         self._successors.clear()
         if self._solo is not None:
             self.suspects.over(self._solo.run_id)
@@ -624,6 +646,7 @@ class Worker:
                 _log.warning("this process could not register anew, trying again: %s", error)
                 await asyncio.sleep(0.5)
         self._is_rejoining = False
+        self._rejoined.set()
         self.renewed(self.lease_until)
         self.claim_due()
 

@@ -172,11 +172,14 @@ class App(Registry):
 
         Args:
             grace: the setting ``drain`` by default.
+
+        Raises:
+            ConfigError: *grace* is no length of time; the app stays open.
         """
+        grace_ms = self.settings.drain_ms if grace is None else to_ms(grace, what="grace")
         is_ours = self.is_open
         worker, self._worker = self._worker, None
         if worker is not None and is_ours:
-            grace_ms = self.settings.drain_ms if grace is None else to_ms(grace, what="grace")
             if self._receiver is not None:
                 self._receiver.drain()
             await worker.stop(grace_ms / 1000)
@@ -290,7 +293,7 @@ class App(Registry):
             CallOutsideStep: called in a workflow outside a step.
             StoreUnavailable: nothing was stored.
         """
-        at = None if occurred_at is None else int(occurred_at.timestamp() * 1000)
+        at = asked.checked_time(occurred_at)
         frame = frame_var.get()
         if frame is not None:
             session: Any = frame.session
@@ -431,8 +434,11 @@ class App(Registry):
 
         Args:
             run_id: as in replies, logs and rows: ``run_`` and 26 characters.
+
+        Raises:
+            ConfigError: it is no text.
         """
-        return RunHandle(self._desk, run_id)
+        return RunHandle(self._desk, asked.checked_text(run_id, "run id"))
 
     async def runs(
         self,
@@ -460,11 +466,8 @@ class App(Registry):
             ConfigError: there is no such state, or *limit* is out of range.
         """
         where = RunFilter(
-            workflow=workflow,
+            **asked.checked_texts(workflow=workflow, source=source, event_id=event_id, before=before),
             state=None if state is None else asked.checked_state(state),
-            source=source,
-            event_id=event_id,
-            before=before,
             limit=asked.checked_limit(limit),
             problems=problems,
         )
@@ -480,9 +483,11 @@ class App(Registry):
         Raises:
             NotFound: no such event in this namespace.
         """
-        row = await self._ask("event", source, id)
+        row = await self._ask("event", asked.checked_text(source, "source"), asked.checked_text(id, "id"))
         if row is None:
-            raise errors.NotFound(f"There is no event {id!r} of source {source!r} in this namespace.")
+            raise errors.NotFound(
+                f"There is no event {shown(id)} of source {shown(source)} in this namespace."
+            )
         runs = await self._ask("runs", RunFilter(source=source, event_id=id, limit=1_000))
         deliveries = await self._ask("deliveries", source, id)
         return EventView(row, list(reversed(runs)), deliveries)
@@ -509,7 +514,9 @@ class App(Registry):
             ConfigError: *limit* is out of range.
         """
         where = EventFilter(
-            source=source, type=type, subject=subject, before=before, limit=asked.checked_limit(limit)
+            **asked.checked_texts(source=source, type=type, subject=subject),
+            before=asked.checked_event_place(before),
+            limit=asked.checked_limit(limit),
         )
         return await self._ask("events", where)  # type: ignore[no-any-return]
 

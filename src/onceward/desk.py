@@ -16,14 +16,15 @@ from typing import Any
 import msgspec
 
 from onceward.authoring.workflow import Workflow
-from onceward.core import errors, ids, json_plain
+from onceward.core import asked, errors, ids, json_plain
 from onceward.core import steer as steering
 from onceward.core.duration import show
 from onceward.core.model import AuditRow, EventRow, Millis, NewRun, RunRow, StepKey
 from onceward.core.ports import Accept, Store
+from onceward.core.shown import shown
 from onceward.core.states import RunState, StepState, Verb
 from onceward.core.steer import Reply
-from onceward.core.texts import checked_name
+from onceward.core.texts import checked_id, checked_name
 from onceward.runtime.journal import CONFIRMED_S
 from onceward.runtime.worker import Worker
 
@@ -61,7 +62,7 @@ class Desk:
         """
         row: RunRow | None = await self.ask("run", run_id)
         if row is None:
-            raise errors.NotFound(f"There is no run {run_id!r} in this namespace.")
+            raise errors.NotFound(f"There is no run {shown(run_id)} in this namespace.")
         return row
 
     async def ended(self, run_id: str, timeout_ms: Millis | None) -> RunRow:
@@ -93,6 +94,7 @@ class Desk:
     async def steer(self, verb: Verb, run_id: str, *, actor: str, answer: str = "") -> Reply:
         """Read, decide, commit if nothing changed meanwhile; again if it did."""
         worker = self._worker()
+        asked.checked_actor(actor)
         first: RunRow | None = None
         while True:
             run = await self.run_row(run_id)
@@ -158,6 +160,9 @@ class Desk:
             ConfigError: the run has no such step.
         """
         worker = self._worker()
+        asked.checked_actor(actor)
+        if request_id is not None:
+            checked_id(request_id)
         old = await self.run_row(run_id)
         event: EventRow | None = await self.ask("event", old.source, old.event_id)
         if event is None:
@@ -193,12 +198,13 @@ class Desk:
 
     async def _kept_before(self, run_id: str, from_step: str) -> list[Any]:
         """Give copies of the records that were saved before *from_step*'s."""
+        asked.checked_text(from_step, "name of a step")
         rows = await self.ask("steps", run_id)
         first = next((row for row in rows if from_step in (row.name, str(row.key))), None)
         if first is None:
             known = ", ".join(repr(str(row.key)) for row in rows[:20]) or "none"
             raise errors.ConfigError(
-                f"Run {run_id} has no step {from_step!r}.",
+                f"Run {run_id} has no step {shown(from_step)}.",
                 means="There is nothing to replay from.",
                 todo=f"Its saved steps are: {known}.",
             )
@@ -222,13 +228,13 @@ def forget(store: Store, name: str, in_code: Container[str]) -> None:
         ConfigError: the code has it.
         NotFound: the store does not have it.
     """
-    if name in in_code:
+    if checked_name(name, "workflow") in in_code:
         raise errors.ConfigError(
             f"The workflow {name!r} is in the code of this app.",
             means="The next process that starts would register it again.",
             todo="Take it out of the code first, or only its on=, if nothing is to start it.",
         )
-    if not store.forget_workflow(checked_name(name, "workflow")):
+    if not store.forget_workflow(name):
         known = ", ".join(repr(row.name) for row in store.workflows()) or "none"
         raise errors.NotFound(
             f"The store has no workflow {name!r} in this namespace.",

@@ -26,6 +26,7 @@ from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL
 from onceward.core.takeover import SUSPECT_FROM
 from onceward.core.texts import checked_name, checked_subject
+from onceward.runtime.accepting import accept_registered
 from onceward.runtime.children import Children
 from onceward.runtime.claimed import claimed_row, held_move, is_fresh
 from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
@@ -41,9 +42,6 @@ _log = logging.getLogger("onceward.worker")
 
 DEPTH_MAX = 100
 """Runs that start runs that start runs: beyond this it is a loop (F50)."""
-
-REJOIN_S_MAX = 5
-"""How long an accept waits for an evicted process to register anew, before its sender is told."""
 
 UNWIND_S_MAX = 5
 """How long code may take to unwind when this process stops; then its lease decides."""
@@ -270,7 +268,7 @@ class Worker:
             StoreUnavailable: nothing was stored; the sender may send it again.
         """
         try:
-            accepted, holder, asked_at = await self._accept(accept)
+            accepted, holder, asked_at = await accept_registered(self, accept)
         finally:
             self._unreserve(accept.runs)
         for run in accept.runs:
@@ -282,29 +280,7 @@ class Worker:
                 self.claim_due()
         return accepted
 
-    async def _accept(self, accept: Accept) -> tuple[Accepted, str, float]:
-        """Store an event with its runs; give what became of it, as which process, and since when."""
-        give_up_at = self.loop.time() + REJOIN_S_MAX
-        while True:
-            if self.is_draining:
-                raise errors.StoreUnavailable(
-                    "This process is stopping.", means="Nothing was stored.", todo="Send it again."
-                )
-            if failpoints.is_armed():
-                failpoints.hit("accept.before_insert")
-            holder, asked_at = self.process_id, self.elapsed_s()
-            try:
-                return await self.committer.accept(accept), holder, asked_at
-            except errors.LeaseLost as error:
-                # Nothing of it was written, so it may be tried again as the next registration.
-                if not await self._has_rejoined(give_up_at - self.loop.time()):
-                    raise errors.StoreUnavailable(
-                        f"{error.what} It could not register anew within {REJOIN_S_MAX} s.",
-                        means="Nothing was stored.",
-                        todo="Send it again.",
-                    ) from error
-
-    async def _has_rejoined(self, within_s: float) -> bool:
+    async def has_rejoined(self, within_s: float) -> bool:
         """Say whether this process is registered, if need be after waiting for it."""
         if not self._is_rejoining:
             return within_s > 0

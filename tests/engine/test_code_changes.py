@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from onceward import App, Context, RunHandle, RunState
 from tests.engine.running import ONCE, evict, make_app, run_app
 from tests.helpers import eventually_async
 
-Code = Callable[[Context, "World"], Awaitable[Any]]
+Code = Callable[[Context, "World"], Coroutine[Any, Any, Any]]
 
 
 @dataclass
@@ -196,7 +196,7 @@ FITTING = [
     Change(other_arguments, ["a!", "b!"]),
 ]
 
-MISFITS = {
+MISFITS: dict[Code, tuple[str, str, str]] = {
     a_sleep_now: ("'a'", "'run'", "'sleep'"),
     a_call_now: ("'a'", "'run'", "'call'"),
     a_start_now: ("'a'", "'run'", "'start'"),

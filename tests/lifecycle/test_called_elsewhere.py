@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import pytest
@@ -78,27 +79,20 @@ async def test_the_childs_process_dies_around_its_last_commit(nursery: Nursery, 
     check(nursery.store, nursery.ledger, kills=1, width=1)
 
 
-class site:  # noqa: N801 - reads as a function
-    """Two processes, one with the parent's code, one with the child's; and a client."""
-
-    def __init__(self, nursery: Nursery, linger: str, failpoint: str = "") -> None:
-        self._nursery, self._linger, self._failpoint = nursery, linger, failpoint
-
-    async def __aenter__(self) -> tuple[Shop, Child, Child]:
-        nursery = self._nursery
-        self._client = nursery.client(**SETTINGS)
-        shop = await self._client.__aenter__()
-        parent = nursery.fork(**SETTINGS, linger=self._linger, env={"SHOP_WITHOUT": "slow"})
-        child = nursery.fork(failpoint=self._failpoint, **SETTINGS, env={"SHOP_WITHOUT": "calling"})
+@asynccontextmanager
+async def site(
+    nursery: Nursery, linger: str, failpoint: str = ""
+) -> AsyncIterator[tuple[Shop, Child, Child]]:
+    """A client and two processes: one with the parent's code, one with the child's."""
+    async with nursery.client(**SETTINGS) as shop:
+        parent = nursery.fork(**SETTINGS, linger=linger, env={"SHOP_WITHOUT": "slow"})
+        child = nursery.fork(failpoint=failpoint, **SETTINGS, env={"SHOP_WITHOUT": "calling"})
 
         async def are_there() -> bool:
             return len(await shop.app.processes()) == 3
 
         await eventually_async(are_there, 20, what="both processes")
-        return shop, parent, child
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self._client.__aexit__(*exc)
+        yield shop, parent, child
 
 
 def freeze(nursery: Nursery, process: Child) -> None:

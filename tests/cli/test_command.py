@@ -27,7 +27,10 @@ def test_version_and_help_name_the_version_and_every_command() -> None:
     status, text = told("--help")
 
     assert status == 0
-    assert all(f"  {name} " in text for name in ("demo", "migrate", "send", "serve", "sources", "worker", "workflows"))
+    assert all(
+        f"  {name} " in text
+        for name in ("demo", "migrate", "send", "serve", "sources", "worker", "workflows")
+    )
     assert "Exit status:" in text
 
 

@@ -432,3 +432,13 @@ class RunCancelled(BaseException):
 
     A ``BaseException``, so that ``except Exception`` does not swallow it.
     """
+
+
+# Saved failures and tracebacks name an error by its module; it shall be the one to import it from.
+for _error in (
+    CallOutsideStep, ConfigError, DeadlineExceeded, HistoryMismatch, IdClash, NotAwaited, NotFound, NotStorable,
+    OncewardError, OutcomeUnknown, Permanent, RetryLater, RunCancelled, RunFailed, RunWasCancelled,
+    StateConflict, StepFailed, StepMisuse, StepNameRepeated, StepTimedOut, StoreUnavailable, Suspended,
+    ValueTooLarge, WorkflowUnknown,
+):  # fmt: skip
+    _error.__module__ = "onceward"

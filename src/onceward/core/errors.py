@@ -442,3 +442,4 @@ for _error in (
     ValueTooLarge, WorkflowUnknown,
 ):  # fmt: skip
     _error.__module__ = "onceward"
+del _error

@@ -165,7 +165,7 @@ class Connections:
                 connection.execute("pragma journal_mode = wal")
                 break
             except sqlite3.OperationalError as error:
-                if name_of(error) != "SQLITE_BUSY" or not left:
+                if not name_of(error).startswith("SQLITE_BUSY") or not left:  # ..._RECOVERY, too
                     raise
             time.sleep(WAL_PAUSE_SECONDS)
         connection.execute(f"pragma busy_timeout = {BUSY_TIMEOUT_MS}")

@@ -42,9 +42,22 @@ API: tuple[Part, ...] = (
     Part("The app", "onceward", ("App",)),
     Part("The app, blocking", "onceward.sync", ("SyncApp",)),
     Part(
+        "In a web framework",
+        "onceward.adapters.asgi",
+        ("Adapter", "AsgiVerbs"),
+        "Each module of `onceward.adapters` has such an `Adapter`; see [in a web framework]"
+        "(../frameworks/index.md). Those of FastAPI, Starlette and Litestar have these verbs too.",
+    ),
+    Part(
+        "In a web framework, blocking",
+        "onceward.adapters.blocking",
+        ("BlockingVerbs",),
+        "The adapters of Django, Flask and WSGI have these verbs, and those of `SyncApp`.",
+    ),
+    Part(
         "Writing workflows",
         "onceward",
-        ("Context", "SyncContext", "Event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
+        ("Context", "SyncContext", "Event", "event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
     ),
     Part("ctx.step", "onceward.authoring.verbs", ("StepVerbs",)),
     Part("ctx.step, blocking", "onceward.authoring.sync_verbs", ("SyncStepVerbs",)),
@@ -54,7 +67,7 @@ API: tuple[Part, ...] = (
     Part(
         "Rows",
         "onceward.core.model",
-        ("RunRow", "StepRow", "StepKey", "AttemptRow", "EventRow", "DeliveryRow", "ProcessRow"),
+        ("RunRow", "StepRow", "StepKey", "AttemptRow", "EventRow", "DeliveryRow", "SkippedRow", "ProcessRow"),
         "What the store keeps, as lists and handles give it. Times are Unix milliseconds.",
     ),
     Part(
@@ -72,6 +85,8 @@ API: tuple[Part, ...] = (
             "DeadlineExceeded",
             "HistoryMismatch",
             "IdClash",
+            "KeyCycle",
+            "KeyTaken",
             "NotAwaited",
             "NotFound",
             "NotStorable",
@@ -87,6 +102,11 @@ API: tuple[Part, ...] = (
             "WorkflowUnknown",
         ),
         "All errors, with their codes: [errors](errors.md).",
+    ),
+    Part(
+        "Keys on outgoing requests",
+        "onceward.outgoing",
+        ("keyed", "NO_KEY", "key_request", "key_request_async", "trace_config", "KeyingAdapter", "add_key"),
     ),
     Part("Version", "onceward", ("__version__",)),
     Part(
@@ -132,6 +152,8 @@ API: tuple[Part, ...] = (
 )
 
 MEMBERS = {
+    "Adapter": ("mount",),
+    "BlockingVerbs": ("open", "close", "lifespan"),
     "Step": ("item",),
     "Workflow": (),
     "Retry": (),
@@ -140,6 +162,7 @@ MEMBERS = {
     "Place": (),
     "SourceCase": (),
     "Check": (),
+    "KeyingAdapter": (),
     "TcpProxy": (
         "start", "stop", "dsn", "cut", "refuse", "blackhole", "delay", "heal", "drop_commit_reply", "cut_before_commit",
     ),
@@ -152,7 +175,7 @@ MEMBERS = {
 START = "(workflow: Workflow, /, *args, id: str | None = None, **kwargs)"
 RUN_STEP = (
     "(name: str, function, /, *args, item: object = '', retry: Retry = Retry(), "
-    "timeout: Duration | None = None, **kwargs)"
+    "timeout: Duration | None = None, key_scope: KeyScope = 'step', key_memory: Duration | None = None, **kwargs)"
 )
 CHILD = "(name: str, workflow: Workflow, /, *args, item: object = '', **kwargs)"
 SIGNATURES = {
@@ -171,6 +194,9 @@ DATA = {
     "generation. Annotate a step's parameter with it and give it the default `AUTO`; Onceward passes the step's "
     "own key. Outside a run the default arrives as it is.",
     "AUTO": "The default of a step's `IdempotencyKey` parameter: Onceward passes the step's own key.",
+    "NO_KEY": "Headers for one request that is to have no key: `client.post(url, headers=NO_KEY)`.",
+    "event": 'Where expressions over an event begin: `event.payload["order"]`, `event.version`. Data, not code: see '
+    "[one run per order](../one-run-per-order.md).",
     "__version__": "The version of this Onceward, as text.",
 }
 

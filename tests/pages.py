@@ -16,11 +16,15 @@ A Python fence inside an HTML comment runs and is not shown: there a page proves
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -29,6 +33,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from onceward.sources import Stripe
 from onceward.testing.server_home import LOOPBACK, free_port
 from tests.helpers import eventually
 
@@ -164,7 +169,7 @@ class Folder:
                 self._server.wait()
 
     def _here(self, code: str) -> str:
-        return code.replace(f":{DOCUMENTED_PORT}", f":{self._port}")
+        return re.sub(rf"([: ]){DOCUMENTED_PORT}\b", rf"\g<1>{self._port}", code)
 
     def _run(self, command: list[str]) -> str:
         done = subprocess.run(
@@ -183,7 +188,7 @@ class Folder:
         path = self.path / "server.log"
         with path.open("w") as log:
             self._server = subprocess.Popen(
-                ["bash", "-c", command],
+                ["bash", "-c", self._here(command)],
                 cwd=self.path,
                 env=self._environment,
                 stdout=log,
@@ -202,8 +207,12 @@ class Folder:
         assert status is None, (
             f"{self._command} ended with {status}:\n{(self.path / 'server.log').read_text()}"
         )
-        with suppress(OSError), urllib.request.urlopen(f"http://{LOOPBACK}:{self._port}/healthz", timeout=5):
-            return True
+        for path in ("/healthz", "/webhooks/healthz"):
+            with (
+                suppress(OSError),
+                urllib.request.urlopen(f"http://{LOOPBACK}:{self._port}{path}", timeout=5),
+            ):
+                return True
         return False
 
     def _stop(self) -> None:
@@ -232,6 +241,43 @@ def matches(shown: str, printed: str) -> bool:
     """Say whether an output is the one that a page shows."""
     pattern = ".*".join(re.escape(part) for part in shown.strip().split("…"))
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
+
+
+def check_mounted(url: str, stripe: Stripe) -> None:
+    """Check a page's web application: a delivery, doubled and forged, and a run from a handler."""
+    order = {"client_reference_id": "A-1"}
+    body = json.dumps({"id": "evt_1", "type": "checkout.session.completed", "data": {"object": order}})
+    headers = stripe.sign(body.encode(), time.time_ns() // 1_000_000)
+    first, second, forged = (
+        _asked(f"{url}/webhooks/hooks/stripe", data, headers)
+        for data in (body.encode(), body.encode(), b"{}")
+    )
+    run_id = json.loads(first[1])["events"][0]["runs"][0]
+    assert (first[0], second[0], forged[0]) == (202, 202, 401)
+    assert json.loads(second[1])["events"] == [{"id": "evt_1", "duplicate": True, "runs": [run_id]}]
+    started = _text(_asked(f"{url}/orders/A-1", b""))
+    assert started == _text(_asked(f"{url}/orders/A-1", b""))
+    for run in (run_id, started):
+        ended = functools.partial(_has_ended, f"{url}/runs/{run}")
+        eventually(ended, what="a run ends")
+
+
+def _has_ended(url: str) -> bool:
+    return _text(_asked(url)) == "completed"
+
+
+def _asked(url: str, body: bytes | None = None, headers: Mapping[str, str] = {}) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, dict(headers)), timeout=30) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def _text(reply: tuple[int, str]) -> str:
+    assert reply[0] in (200, 201), reply
+    return reply[1].strip('"')
 
 
 async def call(

@@ -17,6 +17,8 @@ from scripts.generate_docs import API, DATA
 
 CONSTRUCTED = {
     "App",
+    "AsgiVerbs",
+    "BlockingVerbs",
     "Retry",
     "Source",
     "Stripe",

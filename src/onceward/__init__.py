@@ -24,6 +24,8 @@ if TYPE_CHECKING:
         DeadlineExceeded,
         HistoryMismatch,
         IdClash,
+        KeyCycle,
+        KeyTaken,
         NotAwaited,
         NotFound,
         NotStorable,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         ValueTooLarge,
         WorkflowUnknown,
     )
+    from onceward.core.paths import event
     from onceward.core.retry import Retry
     from onceward.core.states import RunState
     from onceward.handles import Emitted, EventView, RunHandle
@@ -61,6 +64,8 @@ __all__ = [
     "HistoryMismatch",
     "IdClash",
     "IdempotencyKey",
+    "KeyCycle",
+    "KeyTaken",
     "NotAwaited",
     "NotFound",
     "NotStorable",
@@ -87,6 +92,7 @@ __all__ = [
     "Workflow",
     "WorkflowUnknown",
     "__version__",
+    "event",
 ]
 
 _HOMES = {
@@ -103,6 +109,7 @@ _HOMES = {
     "Step": "onceward.authoring.step",
     "SyncContext": "onceward.authoring.context",
     "Workflow": "onceward.authoring.workflow",
+    "event": "onceward.core.paths",
 }
 """Where a name is defined; the rest are errors."""
 

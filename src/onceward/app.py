@@ -22,7 +22,7 @@ from onceward.authoring.workflow import Workflow
 from onceward.core import asked, errors, ids, json_plain
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
-from onceward.core.model import EventRow, ProcessRow, RunRow, WorkflowRow
+from onceward.core.model import EventRow, ProcessRow, RunRow, Skip, WorkflowRow
 from onceward.core.ports import Accept, EventFilter, RunFilter, Store
 from onceward.core.settings import SETTINGS, Settings, resolve
 from onceward.core.shown import shown
@@ -69,7 +69,7 @@ class App(Registry):
         self.settings: Settings = resolve(SETTINGS, self._arguments, os.environ)
         self._worker: Worker | None = None
         self._receiver: Receiver | None = None
-        self._sync: SyncApp | None = None
+        self._syncs: dict[int, SyncApp] = {}  # by process: a fork needs one of its own
         self._pid = 0
         self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._desk = Desk(self._workflows, lambda: self.worker)
@@ -132,6 +132,8 @@ class App(Registry):
             await asyncio.to_thread(store.close)
             raise
         self._pid = os.getpid()
+        if self._receiver is not None:
+            self._receiver.resume()
 
     @property
     def is_open(self) -> bool:
@@ -209,9 +211,9 @@ class App(Registry):
         """Give the same verbs, blocking, for code without an event loop."""
         from onceward.sync import SyncApp
 
-        if self._sync is None or self._sync.pid != os.getpid():
-            self._sync = SyncApp(self)
-        return self._sync
+        pid = os.getpid()
+        # In one go: two threads that ask first, at once, must not get two.
+        return self._syncs.get(pid) or self._syncs.setdefault(pid, SyncApp(self))
 
     def asgi(self) -> Receiver:
         """Give the receiver as an ASGI application; its lifespan opens and closes the app.
@@ -229,9 +231,29 @@ class App(Registry):
         """Give the worker of the open app; for the layers above.
 
         Raises:
+            ConfigError: the app is not open, or was opened in another event loop than this one.
+            StoreForked: it was opened in a process of which this one is a fork.
+        """
+        worker = self._opened()
+        if _running_loop() not in (None, worker.loop):
+            raise errors.ConfigError(
+                "The app was opened in another event loop than the one that uses it now.",
+                means="What one loop waits for, another cannot wake.",
+                todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
+            )
+        return worker
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Give the event loop in which the app is open; for the layers above.
+
+        Raises:
             ConfigError: the app is not open.
             StoreForked: it was opened in a process of which this one is a fork.
         """
+        return self._opened().loop
+
+    def _opened(self) -> Worker:
         if self._worker is None:
             raise errors.ConfigError(
                 "The app is not open.",
@@ -250,12 +272,6 @@ class App(Registry):
                 "The event loop in which the app was opened is over.",
                 means="Nothing answers there any more.",
                 todo="Open and use the app in one event loop: `async with app:` inside one asyncio.run(…).",
-            )
-        if _running_loop() not in (None, self._worker.loop):
-            raise errors.ConfigError(
-                "The app was opened in another event loop than the one that uses it now.",
-                means="What one loop waits for, another cannot wake.",
-                todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
             )
         return self._worker
 
@@ -322,10 +338,10 @@ class App(Registry):
             occurred_at=at,
             content_hash=None if id is None else ids.content_hash(text),
         )
-        accepted = await worker.accept(Accept(event, worker.runs_for(source, type, now)))
+        accepted = await worker.accept(Accept(event, worker.runs_for(event)))
         if accepted.is_clash:
             raise asked.clash(source, event.id)
-        handles = [self.run(run_id) for run_id in accepted.runs.values()]
+        handles = [self.run(run_id) for run_id in accepted.answers().values()]
         return Emitted(source, event.id, accepted.is_duplicate, handles)
 
     @overload
@@ -368,6 +384,7 @@ class App(Registry):
             ConfigError: the arguments do not fit the function, or the app is not open.
             NotStorable: an argument cannot be stored.
             IdClash: the id exists with other arguments.
+            KeyTaken: another run holds the key, and the workflow says ``clash="reject"``.
             CallOutsideStep: called in a workflow outside a step.
             StoreUnavailable: nothing was stored.
         """
@@ -392,8 +409,12 @@ class App(Registry):
         accepted = await worker.accept(accept)
         if accepted.is_clash:
             raise asked.clash(accept.event.source, accept.event.id)
-        run_id = accepted.runs[workflow.name]
-        return RunHandle(self._desk, run_id, workflow, is_duplicate=accepted.is_duplicate)
+        skipped = accepted.skipped.get(workflow.name)
+        if skipped is not None and skipped.reason is Skip.REJECTED:
+            raise errors.KeyTaken(workflow.name, skipped.key or "", skipped.holder_run_id or "")
+        run_id = accepted.answers()[workflow.name]
+        is_duplicate = accepted.is_duplicate or skipped is not None
+        return RunHandle(self._desk, run_id, workflow, is_duplicate=is_duplicate)
 
     async def _runs_before(self, accept: Accept) -> list[str]:
         """Give the runs that an event with an id of the caller's has already, inside a step's body.
@@ -490,7 +511,8 @@ class App(Registry):
             )
         runs = await self._ask("runs", RunFilter(source=source, event_id=id, limit=1_000))
         deliveries = await self._ask("deliveries", source, id)
-        return EventView(row, list(reversed(runs)), deliveries)
+        skipped = await self._ask("skipped", source, id)
+        return EventView(row, list(reversed(runs)), deliveries, skipped)
 
     async def events(
         self,

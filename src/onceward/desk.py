@@ -19,13 +19,15 @@ from onceward.authoring.workflow import Workflow
 from onceward.core import asked, errors, ids, json_plain
 from onceward.core import steer as steering
 from onceward.core.duration import show
-from onceward.core.model import AuditRow, EventRow, Millis, NewRun, RunRow, StepKey
+from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, RunRow, StepKey
 from onceward.core.ports import Accept, Store
+from onceward.core.rules import ACTIVE, EVER, WINDOW
 from onceward.core.shown import shown
 from onceward.core.states import RunState, StepState, Verb
 from onceward.core.steer import Reply
 from onceward.core.texts import checked_id, checked_name
 from onceward.runtime.journal import CONFIRMED_S
+from onceward.runtime.judging import KeyUntold, Reading, as_seen, key_at
 from onceward.runtime.worker import Worker
 
 HELD_BY_A_PROCESS = (RunState.RUNNING, RunState.CANCELLING)
@@ -35,6 +37,9 @@ PARENT = "parent"
 
 ON_THE_WAY_S = 0.01
 """From the last look at the clock to the first line of a body."""
+
+_HAS_ITS_KEY = frozenset({RunState.RUNNING, RunState.SLEEPING, RunState.WAITING, RunState.BACKOFF})
+"""States in which nothing has to be asked: what has begun and not ended holds its key."""
 
 
 class Desk:
@@ -114,6 +119,7 @@ class Desk:
                 answer=answer,
                 deadline_ms=worker.routes.deadline_ms(run.workflow),
                 was_cancelling=verb is Verb.ANSWER and await self._was_cancelling(run),
+                claim=await self._claim(verb, run, answer),
             )
             if decision.steer is None:
                 return decision.reply
@@ -145,10 +151,41 @@ class Desk:
         verbs = [row.verb for row in await self.ask("audits", run.run_id)]
         return [verb for verb in verbs if verb in (Verb.CANCEL, Verb.RESTART)][-1:] == [Verb.CANCEL]
 
-    async def steer_child(self, run_id: str, verb: str) -> None:
-        """Do the same to a called run as to its parent, where that applies."""
+    async def steer_child(self, run_id: str, verb: str, actor: str = PARENT) -> None:
+        """Do the same to a called run as to its parent, or what another asks, where that applies."""
         with contextlib.suppress(errors.StateConflict, errors.NotFound):
-            await self.steer(Verb(verb), run_id, actor=PARENT)
+            await self.steer(Verb(verb), run_id, actor=actor)
+
+    async def _claim(self, verb: Verb, run: RunRow, answer: str) -> KeyClaim | None:
+        """Give the key that a run must hold to run again (RULINGS 14).
+
+        What holds its key for ever or for a time may run again on a person's word; of what is active
+        there is one. A run that was held because its key could not be told needs it in any case.
+
+        Raises:
+            StateConflict: its key still cannot be told.
+        """
+        rules = self._worker().routes.of(run.workflow).rules
+        is_asked = verb in (Verb.RETRY, Verb.RESTART) or (verb is Verb.ANSWER and answer == "retry")
+        is_bypassed = run.key is not None and (
+            rules.once == EVER or (rules.once == WINDOW and run.state is not RunState.QUEUED)
+        )
+        if rules.key is None or not is_asked or is_bypassed or run.state in _HAS_ITS_KEY:
+            return None
+        event: EventRow | None = await self.ask("event", run.source, run.event_id)
+        if event is None:
+            raise errors.StoreDamaged(f"Run {run.run_id} has no event.")
+        seen = as_seen(event, self.workflows.get(run.workflow))
+        reading = Reading(seen, self._worker().settings.namespace)
+        try:
+            key = run.key or key_at(rules.key, reading)
+        except KeyUntold as error:
+            raise errors.StateConflict(
+                f"Run {run.run_id} of {run.workflow!r} still has {error}.",
+                means="It must not run without: another run may do the same work. Nothing was changed.",
+                todo="Correct the key= of the workflow, or give the run up: answer('fail').",
+            ) from error
+        return KeyClaim(run.workflow, key, rules.once, reading.payload_hash, rules.window_ms)
 
     async def replay(
         self, run_id: str, from_step: str | None, payload: Any, request_id: str | None, actor: str
@@ -174,6 +211,7 @@ class Desk:
             replay_input = json_plain.encode_payload(
                 payload, what="The payload of a replay", limit_bytes=worker.settings.value_bytes_max
             )
+        rules = worker.routes.of(old.workflow).rules
         deadline_ms = worker.routes.deadline_ms(old.workflow)
         if deadline_ms is None and old.deadline_at is not None:
             deadline_ms = old.deadline_at - old.created_at
@@ -185,6 +223,10 @@ class Desk:
             replay_id=request_id or worker.ids.hex(12),
             replay_of=run_id,
             input=replay_input,
+            is_stale=old.is_stale,
+            key=old.key,
+            once=rules.once if rules.key is not None and rules.once == ACTIVE else None,
+            payload_hash=ids.content_hash(event.payload or ""),
         )
         audit = AuditRow(str(worker.ids.uuid7()), now, run.run_id, Verb.REPLAY.value, actor, run_id)
         replaying = functools.partial(worker.store.replay, Accept(event, [run]), copies, audit)

@@ -11,7 +11,7 @@ import msgspec
 
 from onceward.core import asked, codec, errors, json_plain
 from onceward.core.duration import Duration, to_ms
-from onceward.core.model import AttemptRow, DeliveryRow, EventRow, RunRow, StepRow
+from onceward.core.model import AttemptRow, DeliveryRow, EventRow, RunRow, SkippedRow, StepRow
 from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
 
@@ -29,7 +29,7 @@ class RunHandle(Generic[R_co]):
 
     Attributes:
         run_id: the run's id.
-        is_duplicate: for a start with an ``id=``: the run existed already.
+        is_duplicate: for a start: the run existed already, by its ``id=`` or because it holds the key.
     """
 
     def __init__(
@@ -229,9 +229,12 @@ class EventView:
         subject: what it is about, if the source says so.
         runs: its runs, the originals and their replays, oldest first.
         deliveries: the requests that carried it, oldest first; none for events of our own.
+        skipped: the workflows that want it and have no run of it; ``why`` is the reason in words.
     """
 
-    def __init__(self, row: EventRow, runs: list[RunRow], deliveries: list[DeliveryRow]) -> None:
+    def __init__(
+        self, row: EventRow, runs: list[RunRow], deliveries: list[DeliveryRow], skipped: list[SkippedRow]
+    ) -> None:
         self._row = row
         self.source = row.source
         self.id = row.id
@@ -239,6 +242,7 @@ class EventView:
         self.subject = row.subject
         self.runs = runs
         self.deliveries = deliveries
+        self.skipped = skipped
 
     @property
     def payload(self) -> Any:

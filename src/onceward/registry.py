@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.decorator import WorkflowDecorator
-from onceward.authoring.options import DEFAULT_RUN_RETRY, DEFAULT_STEP_RETRY, StepOptions
+from onceward.authoring.keys import KeyScope
+from onceward.authoring.options import (
+    DEFAULT_RUN_RETRY,
+    DEFAULT_STEP_RETRY,
+    StepOptions,
+    key_memory_of,
+    rules_of,
+)
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Policies, Workflow, parts_of
 from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
 from onceward.core.retry import Retry
+from onceward.core.rules import Place
 from onceward.core.texts import name_of
 from onceward.core.triggers import OWN, Trigger
 
 if TYPE_CHECKING:
+    from onceward.authoring.event import Event
     from onceward.sources.base import Source
 
 P = ParamSpec("P")
@@ -69,7 +78,14 @@ class Registry:
     def step(self, function: Callable[P, R], /) -> Step[P, R]: ...
     @overload
     def step(
-        self, /, *, name: str | None = None, retry: Retry = ..., timeout: Duration | None = None
+        self,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry = ...,
+        timeout: Duration | None = None,
+        key_scope: KeyScope = "step",
+        key_memory: Duration | None = None,
     ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
     def step(
         self,
@@ -79,6 +95,8 @@ class Registry:
         name: str | None = None,
         retry: Retry = DEFAULT_STEP_RETRY,
         timeout: Duration | None = None,
+        key_scope: KeyScope = "step",
+        key_memory: Duration | None = None,
     ) -> Any:
         """Make a function a step: called in a run it is saved, elsewhere it is itself.
 
@@ -87,15 +105,24 @@ class Registry:
             name: what identifies it in a run; the function's name by default.
             retry: how it is tried again; five tries with growing delays by default.
             timeout: how long one try may take.
+            key_scope: ``"business"`` for an idempotency key that a restart or replay hands out again.
+            key_memory: how long the receiver remembers the key. A try that is not known to have ended
+                is not run again after that: the run is held for a person.
 
         Raises:
-            ConfigError: the name cannot be used, or *timeout* is no length of time.
+            ConfigError: the name or *key_scope* cannot be used, or *timeout* or *key_memory* is no
+                length of time.
         """
-        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout of a step")
+        options = StepOptions(
+            retry=retry,
+            timeout_ms=None if timeout is None else to_ms(timeout, what="timeout of a step"),
+            key_scope=key_scope,
+            key_memory_ms=key_memory_of(key_memory, "a step"),
+        )
 
         def decorate(function: Callable[..., Any]) -> Step[..., Any]:
             chosen = name_of(function, name, "step")
-            return Step(function, chosen, StepOptions(retry=retry, timeout_ms=timeout_ms))
+            return Step(function, chosen, options)
 
         return decorate if function is None else decorate(function)
 
@@ -114,6 +141,12 @@ class Registry:
         name: str | None = None,
         retry: Retry = ...,
         deadline: Duration | None = None,
+        version: Place | None = None,
+        stale: Literal["drop", "mark"] | Callable[[Event], Any] | None = None,
+        key: Place | None = None,
+        once: Duration | None = None,
+        clash: Literal["return", "reject", "replace", "queue"] | None = None,
+        on_redelivery: Literal["nothing", "retry"] = "nothing",
     ) -> WorkflowDecorator: ...
     def workflow(
         self,
@@ -124,6 +157,12 @@ class Registry:
         name: str | None = None,
         retry: Retry = DEFAULT_RUN_RETRY,
         deadline: Duration | None = None,
+        version: Place | None = None,
+        stale: Literal["drop", "mark"] | Callable[[Event], Any] | None = None,
+        key: Place | None = None,
+        once: Duration | None = None,
+        clash: Literal["return", "reject", "replace", "queue"] | None = None,
+        on_redelivery: Literal["nothing", "retry"] = "nothing",
     ) -> Any:
         """Register a workflow: a function that takes the context first.
 
@@ -133,16 +172,36 @@ class Registry:
             name: the function's name by default; it must not change while runs are open.
             retry: how often the whole run is tried again when its code fails; never by default.
             deadline: how long a run may take in all.
+            version: where an event says which version of its subject it brings, a time or a number:
+                ``event.payload["updated_at"]``, or ``event.version`` for what its source says; or a
+                function of the event.
+            stale: what becomes of an event that is not newer than what came before of its subject.
+                ``"drop"``, the default, makes no run; with ``"mark"`` ``ctx.event.is_stale`` says so; a
+                function of the event fetches the current state, as a step at the beginning of every
+                run, and ``ctx.current`` is what it gave.
+            key: where an event says what its run is about: ``event.payload["order"]``, or a function of
+                the event. One run of the workflow holds a key. The arguments of a start are found by
+                their names.
+            once: how long: ``"ever"``, the default; ``"active"``, until the run has ended; or a length
+                of time after the key was claimed, such as ``"24h"``.
+            clash: what becomes of an event whose key is held. ``"return"``, the default: it gets the
+                run that holds it; ``"reject"``: it gets none; ``"replace"``: that run is cancelled and a
+                new one waits for its end; ``"queue"``: a new one waits. The last two not with "ever".
+            on_redelivery: with ``"retry"`` a redelivery retries the event's run, if it failed.
 
         Raises:
             ConfigError: the name is taken or cannot be used, *on* is no trigger or names a source
-                that the app does not have or names one in a text, the function takes no context, or the app is open already.
+                that the app does not have or names one in a text, the function takes no context, one
+                of the rules cannot be followed or does not go with another, or the app is open already.
         """
         deadline_ms = None if deadline is None else to_ms(deadline, what="deadline of a workflow")
         for text in [part for part in parts_of(on) if isinstance(part, str)]:
             _refuse_text(text, self._sources)
             self._texts.append(text)
-        decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms))
+        rules, fetch = rules_of(
+            version=version, stale=stale, key=key, once=once, clash=clash, on_redelivery=on_redelivery
+        )
+        decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms, rules, fetch))
         return decorator if function is None else decorator(function)
 
     def _register(self, workflow: Workflow[..., Any]) -> None:

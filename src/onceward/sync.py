@@ -7,9 +7,9 @@ before, so that prefork servers can import the app first.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -35,6 +35,9 @@ A2 = TypeVar("A2")
 A3 = TypeVar("A3")
 A4 = TypeVar("A4")
 
+UNWIND_S_MAX = 5
+"""How long calls that nobody will answer any more may take to end when the thread does."""
+
 
 class SyncApp:
     """What ``app.sync`` gives: the app's verbs, blocking, for code without an event loop.
@@ -48,12 +51,14 @@ class SyncApp:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self.pid = os.getpid()
+        self._change: Future[None] | None = None  # an opening or a closing that is under way
 
     # --- life ----------------------------------------------------------------------------------
 
     def open(self, *, runs: bool = True) -> None:
-        """Start the thread and open the app in it; calling it again does nothing.
+        """Start the thread and open the app in it; does nothing where the app is open already.
+
+        Threads that call it at once open the app once, and see the same error if that fails.
 
         Args:
             runs: whether this process runs workflows, or only accepts and steers.
@@ -61,11 +66,45 @@ class SyncApp:
         Raises:
             OncewardError: see `App.open`; then there is no thread either.
         """
+        change = self._begin(lambda: self._app.is_open)
+        if change is None:
+            return
+        try:
+            self._open(runs=runs)
+        except BaseException as error:
+            self._end(change, error)
+            raise
+        self._end(change)
+
+    def _begin(self, is_done: Callable[[], bool]) -> Future[None] | None:
+        """Take the turn to open or to close, one after the other; None when there is nothing to do.
+
+        Raises:
+            OncewardError: another thread, whose turn it was, could not open the app.
+        """
+        while True:
+            with self._lock:
+                other = self._change
+                if other is None:
+                    if is_done():
+                        return None
+                    self._change = Future()
+                    return self._change
+            other.result()
+
+    def _end(self, change: Future[None], error: BaseException | None = None) -> None:
         with self._lock:
-            if self._loop is None:
-                loop = self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=loop.run_forever, name="onceward-loop", daemon=True)
-                self._thread.start()
+            self._change = None
+        if error is None:
+            change.set_result(None)
+        else:
+            change.set_exception(error)
+
+    def _open(self, *, runs: bool) -> None:
+        self._end_thread()  # of an app that was closed elsewhere than here
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=loop.run_forever, name="onceward-loop", daemon=True)
+        self._thread.start()
         try:
             self.wait(self._app.open(runs=runs))
         except BaseException:
@@ -73,17 +112,24 @@ class SyncApp:
             raise
 
     def close(self, grace: Duration | None = None) -> None:
-        """Close the app and end the thread; see `App.close`."""
+        """Close the app and end the thread; see `App.close`. One that was opened elsewhere stays open."""
         if self._loop is not None:
-            try:
-                self.wait(self._app.close(grace))
-            finally:
-                self._end_thread()
+            _refuse_in(self._loop)
+        change = self._begin(lambda: self._loop is None)
+        if change is None:
+            return
+        try:
+            self.wait(self._app.close(grace))
+        finally:
+            self._end_thread()
+            self._end(change)
 
     def _end_thread(self) -> None:
         with self._lock:
             loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
         if loop is not None and thread is not None:
+            # Whoever still waits for an answer gets a cancellation, and does not wait for ever.
+            asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
@@ -110,13 +156,8 @@ class SyncApp:
         try:
             if loop is None:
                 # Opened elsewhere, in an event loop that this thread must not be: `def` steps.
-                loop = self._app.worker.loop
-            if _is_running_here(loop):
-                raise errors.StepMisuse(
-                    "A blocking verb of app.sync was called in the app's own event loop.",
-                    means="The loop would wait for itself for ever.",
-                    todo="In async code call the verb without sync, e.g. `await app.emit(…)`.",
-                )
+                loop = self._app.loop
+            _refuse_in(loop)
         except BaseException:
             coroutine.close()
             raise
@@ -310,11 +351,26 @@ class SyncRunHandle(Generic[R_co]):
         return repr(self._handle)
 
 
-def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=UNWIND_S_MAX)
+
+
+def _refuse_in(loop: asyncio.AbstractEventLoop) -> None:
+    """Refuse to block the loop that would have to answer."""
     try:
-        return asyncio.get_running_loop() is loop
+        is_here = asyncio.get_running_loop() is loop
     except RuntimeError:
-        return False
+        is_here = False
+    if is_here:
+        raise errors.StepMisuse(
+            "A blocking verb of app.sync was called in the app's own event loop.",
+            means="The loop would wait for itself for ever.",
+            todo="In async code call the verb without sync, e.g. `await app.emit(…)`.",
+        )
 
 
 def _at_once(coroutine: Coroutine[Any, Any, R]) -> R:

@@ -30,12 +30,14 @@ def test_version_and_help_name_the_version_and_every_command() -> None:
     assert status == 0
     assert all(
         f"  {name} " in text
-        for name in ("demo", "migrate", "send", "serve", "sources", "worker", "workflows")
+        for name in ("check", "demo", "migrate", "send", "serve", "sources", "worker", "workflows")
     )
     assert "Exit status:" in text
 
 
-@pytest.mark.parametrize("command", ["demo", "migrate", "send", "serve", "sources", "worker", "workflows"])
+@pytest.mark.parametrize(
+    "command", ["check", "demo", "migrate", "send", "serve", "sources", "worker", "workflows"]
+)
 def test_each_command_has_help_that_fits_its_options(command: str) -> None:
     status, text = told(command, "--help")
 
@@ -47,7 +49,7 @@ def test_each_command_has_help_that_fits_its_options(command: str) -> None:
     ("arguments", "meant"),
     [
         (["srve"], "Did you mean 'serve'?"),
-        (["x"], "There are: demo, migrate, send, serve, sources, worker, workflows."),
+        (["x"], "There are: check, demo, migrate, send, serve, sources, worker, workflows."),
         (["serve", "--prot", "1", "shop:app"], "--port"),
         (["migrate", "--sql", "--check"], "exclude each other"),
         (["serve"], "MODULE:APP"),

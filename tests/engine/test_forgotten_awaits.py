@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from onceward import Context, RunFailed, RunState, SyncContext
+from onceward.authoring.verbs import StepVerbs
 from tests.engine.running import SOON, make_app, result_of, run_app
 
 NOT_AWAITED = "onceward.NotAwaited"
@@ -19,10 +20,18 @@ def failure_of(app: Any, flow: Any) -> RunFailed:
     return failed.value
 
 
+def test_every_verb_of_the_context_is_noted() -> None:
+    verbs = [verb for name, verb in vars(StepVerbs).items() if not name.startswith("_")]
+
+    assert len(verbs) > 8
+    assert [verb.__name__ for verb in verbs if not hasattr(verb, "__wrapped__")] == []
+
+
 @pytest.mark.parametrize(
     ("verb", "args"),
     [
         ("run", (int,)),
+        ("ensure", (int, int)),
         ("sleep", ("1h",)),
         ("uuid", ()),
         ("now", ()),

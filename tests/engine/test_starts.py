@@ -21,7 +21,7 @@ from onceward import (
     StepFailed,
     SyncContext,
 )
-from onceward.runtime.worker import DEPTH_MAX
+from onceward.runtime.starts import DEPTH_MAX
 from tests.engine.running import ONCE, SOON, evict, make_app, run_app
 from tests.helpers import eventually_async
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from concurrent.futures import CancelledError
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,65 @@ def test_a_failed_opening_leaves_no_thread_and_can_be_repeated(tmp_path: Path) -
     (tmp_path / "missing").mkdir()
     with app.sync as sync:
         assert sync.runs() == []
+
+
+def test_threads_that_open_and_close_at_once_take_turns(sqlite_url: str) -> None:
+    before = set(threading.enumerate())
+    app = make_app(sqlite_url)
+    unharmed: list[int] = []
+
+    def client(n: int) -> None:
+        app.sync.open()
+        if n % 3 == 0:
+            app.sync.close()
+        unharmed.append(n)
+
+    clients = [threading.Thread(target=client, args=(n,)) for n in range(30)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join(30)
+
+    app.sync.close()
+    assert sorted(unharmed) == list(range(30))
+    assert not app.is_open
+    eventually(lambda: not set(threading.enumerate()) - before, what="threads end")
+
+
+def test_whoever_waits_when_the_thread_ends_is_let_go(sqlite_url: str) -> None:
+    app = make_app(sqlite_url)
+    let_go = threading.Event()
+    forever = threading.Event()
+
+    async def wait() -> None:
+        forever.set()
+        await asyncio.Event().wait()
+
+    def client() -> None:
+        with pytest.raises(CancelledError):
+            app.sync.wait(wait())
+        let_go.set()
+
+    with app.sync:
+        thread = threading.Thread(target=client)
+        thread.start()
+        assert forever.wait(10)
+
+    assert let_go.wait(10)
+
+
+def test_the_twin_of_an_app_that_is_open_elsewhere_starts_no_thread(sqlite_url: str) -> None:
+    app = make_app(sqlite_url)
+
+    async def scenario() -> None:
+        before = set(threading.enumerate())
+        await asyncio.to_thread(app.sync.open)
+        assert [one for one in set(threading.enumerate()) - before if one.name == "onceward-loop"] == []
+        await asyncio.to_thread(app.sync.close)
+        assert app.is_open
+        assert await asyncio.to_thread(app.sync.runs) == []
+
+    run_app(app, scenario)
 
 
 def test_a_blocking_verb_in_the_apps_own_loop_is_refused_not_hung(sqlite_url: str) -> None:

@@ -226,6 +226,7 @@ SCENARIOS = {
         simple("parent", 15),
         simple("backoff", 7),
         simple("values"),
+        simple("ensured", ["ticket-7", "payment-7"]),
         Scenario("emitter", _emitter, width=5),
         Scenario("cancelled", _cancelled),
         Scenario("queued cancel", _queued_cancel),

@@ -13,13 +13,16 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from onceward import App, Context, Event, Permanent, Retry, SyncContext
+from onceward import AUTO, App, Context, Event, IdempotencyKey, Permanent, Retry, SyncContext
 from onceward.sources import Stripe
 from tests.lifecycle.ledger import Ledger
 
 SECRET = "whsec_" + "shop" * 8
 BODY_S = 0.004
 """How long an ordinary body takes."""
+
+MEMORY_MS = 500
+"""How long whoever gets the payment of `forgotten` remembers its key."""
 
 QUICK = Retry(max_tries=4, base="60ms", cap="60ms")
 ONCE = Retry(max_tries=1)
@@ -58,6 +61,8 @@ class Shop:
         self.app.workflow(name="paid", on=self.stripe["charge.succeeded"])(self.paid)
         self.app.workflow(name="patient", retry=Retry(max_tries=3))(self.patient)
         for workflow in (
+            self.ensured,
+            self.forgotten,
             self.branches,
             self.deadly,
             self.calling,
@@ -97,6 +102,24 @@ class Shop:
             await asyncio.sleep(0)
         raise Permanent(text)
 
+    def made(self) -> list[tuple[str, str]]:
+        """Give what `make` made outside, each with the key that it came with."""
+        path = self.ledger.path.with_suffix(".made")
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(what, key) for what, _, key in (line.partition(" ") for line in lines)]
+
+    async def find_made(self, what: str) -> str | None:
+        """Look whether something was made, as a service without keys allows."""
+        return next((what for one, _ in self.made() if one == what), None)
+
+    async def make(self, what: str, *, key: IdempotencyKey = AUTO) -> str:
+        """Make something outside; made twice it is there twice."""
+        with self.ledger.body():
+            with self.ledger.path.with_suffix(".made").open("a") as file:
+                file.write(f"{what} {key}\n")
+            await asyncio.sleep(self.body_s)
+        return what
+
     # --- workflows -----------------------------------------------------------------------------
 
     async def steps(self, ctx: Context, n: int) -> list[int]:
@@ -106,6 +129,17 @@ class Shop:
     def plain(self, ctx: SyncContext, n: int) -> list[int]:
         """The same as a plain function with plain bodies."""
         return [ctx.step.run(name, self.act_plain, n + i) for i, name in enumerate(("a", "b", "c"))]
+
+    async def ensured(self, ctx: Context, n: int) -> list[str]:
+        """One thing that is looked for before it is made, and one that only has a key."""
+        ticket = await ctx.step.ensure(
+            "ticket", self.find_made, self.make, (f"ticket-{n}",), key_memory="24h"
+        )
+        return [ticket, await ctx.step.run("payment", self.make, f"payment-{n}", key_memory="24h")]
+
+    async def forgotten(self, ctx: Context, n: int) -> str:
+        """A payment to somebody who soon forgets the key."""
+        return await ctx.step.run("payment", self.make, f"payment-{n}", key_memory=MEMORY_MS / 1000)
 
     async def parallel(self, ctx: Context, n: int) -> list[int]:
         """Three branches of two steps each."""

@@ -247,7 +247,16 @@ BATCH_STATEMENTS = (
 )
 """What is prepared once, perhaps while every table is empty, and then runs for weeks."""
 
-KEYED_STATEMENTS = (*BATCH_STATEMENTS, "histories", "states", "lose_runs", "requeue_lost", "leave_queue")
+JUDGING_STATEMENTS = ("raise_versions", "start_judged", "free_keys", "drop_unclaimed", "skipped_of")
+KEYED_STATEMENTS = (
+    *BATCH_STATEMENTS,
+    *JUDGING_STATEMENTS,
+    "histories",
+    "states",
+    "lose_runs",
+    "requeue_lost",
+    "leave_queue",
+)
 
 
 def plan_of(dsn: str, made: Statement) -> list[dict[str, Any]]:

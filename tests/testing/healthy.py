@@ -6,6 +6,7 @@ from pathlib import Path
 
 from onceward.core.model import EventRow, RunRow
 from onceward.core.ports import Accept, Steer
+from onceward.core.rules import version_text
 from onceward.core.states import RunState
 from onceward.testing.store_scene import (
     LEASE_MS,
@@ -26,6 +27,9 @@ from tests.stores.factories import SqliteFile
 
 class Healthy(SqliteFile):
     """Runs in every state; those that tests want to spoil have a name."""
+
+    holder: RunRow
+    waiter: RunRow
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -74,6 +78,13 @@ class Healthy(SqliteFile):
         self.queued = self.process.queue("evt_queued")
         fact = event("evt_delivered", at=self.now)
         self.process.accept(Accept(fact, [new_run(at=self.now)], [delivery(fact), delivery(fact)]))
+        for name in ("holder", "waiter"):
+            wish = new_run(at=self.now, key="order-7", once="active", clash="replace", payload_hash="1")
+            self.process.accept(Accept(event(f"evt_{name}", at=self.now), [wish]))
+            setattr(self, name, self.process.read(wish.run_id))
+        for event_id, version in (("evt_new", 7), ("evt_old", 6)):
+            wish = new_run(at=self.now, version=version_text(version), drops_stale=True)
+            self.process.accept(Accept(event(event_id, at=self.now), [wish]))
 
     def _run(self, event_id: str) -> RunRow:
         return self.process.start(event_id)

@@ -19,6 +19,17 @@ BUDGET_SECONDS = 0.002
 # Invariant, the run (or text) that is blamed, and what a person or a bug did to the rows.
 PLANTED = [
     ("I1", "failed", "drop index {t}run_identity;update {t}run set event_id = 'evt_failed' where run_id = '{failed}' or run_id = '{completed}'"),
+    ("I1", "stripe evt_old", "update {t}skipped set newest = '000000000000000000001'"),
+    ("I1", "stripe evt_old", "update {t}version set version = '000000000000000000001'"),
+    ("I1", "stripe evt_queued", "update {t}skipped set event_id = 'evt_queued'"),
+    ("I1", "queued", "update {t}holder set run_id = '{queued}'"),
+    ("I1", "queued", "update {t}run set key = 'order-7' where run_id = '{queued}'"),
+    ("I8", "holder", "update {t}run set state = 'failed', ended_at = 1, error = '1' where run_id = '{holder}'"),
+    ("I8", "holder", "delete from {t}waiter"),
+    ("I8", "waiter", "delete from {t}holder"),
+    ("I8", "waiter", "update {t}run set state = 'cancelled', ended_at = 1 where run_id = '{waiter}'"),
+    ("I6", "stripe nowhere", "update {t}skipped set event_id = 'nowhere'"),
+    ("I6", "stripe nowhere", "update {t}version set event_id = 'nowhere'"),
     ("I2", "stripe evt_delivered", "update {t}delivery set outcome = 'accepted'"),
     ("I2", "stripe evt_other", "update {t}delivery set event_id = 'evt_other' where outcome = 'duplicate'"),
     ("I4", "completed", "update {t}step set ended_at = null where run_id = '{completed}' and name = 'load'"),

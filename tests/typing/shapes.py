@@ -26,6 +26,7 @@ from onceward import (
     SyncContext,
     Workflow,
 )
+from onceward.adapters import asgi, wsgi
 from onceward.core.model import AttemptRow, EventRow, RunRow, StepRow
 from onceward.core.steer import Reply
 from onceward.sources import Stripe
@@ -112,6 +113,22 @@ async def load(order_id: str) -> Order:
     return Order(order_id)
 
 
+async def find(order_id: str) -> Order | None:
+    return None
+
+
+def find_plainly(order_id: str) -> Order | None:
+    return None
+
+
+async def find_charge(order: Order) -> Charge | None:
+    return None
+
+
+def find_boxes(order: Order) -> list[str] | None:
+    return None
+
+
 def price(order: Order, discount: float = 0.0) -> float:
     return discount
 
@@ -128,6 +145,11 @@ async def steps(ctx: Context, gateway: Gateway) -> None:
     order = assert_type(await ctx.step.run("load", load, "7"), Order)
     assert_type(await ctx.step.run("load", load, order_id="7"), Order)
     assert_type(await ctx.step.run("load", load, "7", item=7, retry=Retry(), timeout="5s"), Order)
+    assert_type(await ctx.step.run("load", load, "7", key_scope="business", key_memory="24h"), Order)
+    assert_type(await ctx.step.ensure("order", find, load, ("7",)), Order)
+    assert_type(await ctx.step.ensure("order", find=find_plainly, create=load, args=("7",), item=1), Order)
+    assert_type(await ctx.step.ensure("charge", find_charge, charge_card, (order,), timeout="5s"), Charge)
+    assert_type(await ctx.step.ensure("boxes", find_boxes, pack, (order,)), list[str])
     assert_type(await ctx.step.run("price", price, order), float)
     assert_type(await ctx.step.run("price", price, order, discount=0.5), float)
     assert_type(await ctx.step.run("price", price, order, 0.5, item="x"), float)
@@ -178,7 +200,10 @@ def plain_steps(ctx: SyncContext, order: Order) -> None:
     assert_type(ctx.step.run("charge", charge_card, order), Charge)
     assert_type(pack(order), list[str])
     assert_type(ctx.step.sleep("nap", 1.5), None)
+    assert_type(ctx.step.ensure("order", find, load, ("7",)), Order)
+    assert_type(ctx.step.ensure("order", find_plainly, load, ("7",), retry=Retry()), Order)
     assert_type(ctx.step.uuid("id"), uuid.UUID)
+    assert_type(ctx.step.uuid("id", version=7), uuid.UUID)
     assert_type(ctx.step.now("at"), datetime)
     assert_type(ctx.step.random("draw"), float)
     assert_type(ctx.step.emit("tell", "order.paid"), tuple[str, str])
@@ -233,3 +258,26 @@ def sync_handles(order: Order) -> None:
     assert_type(handle.steps(), list[StepRow])
     assert_type(app.sync.emit("order.paid").runs[0].result(), Any)
     assert_type(app.sync.runs(workflow="add"), list[RunRow])
+
+
+# --- in a web framework -----------------------------------------------------------------------------
+
+
+async def in_an_event_loop(order: Order) -> None:
+    hooks = asgi.Adapter(app, runs=False)
+    assert_type(await hooks.start(add, 1, b=2), RunHandle[int])
+    assert_type(await hooks.start(pack_order, order, id="x"), RunHandle[list[str]])
+    assert_type((await hooks.emit("order.paid", {"a": 1})).runs[0], RunHandle[Any])
+    assert_type(hooks.run("run_x"), RunHandle[Any])
+    assert_type(hooks.sync.start(add, 1), SyncRunHandle[int])
+    async with hooks.lifespan() as nothing:
+        assert_type(nothing, None)
+
+
+def in_threads(order: Order) -> None:
+    hooks = wsgi.Adapter(app)
+    assert_type(hooks.start(add, 1, b=2), SyncRunHandle[int])
+    assert_type(hooks.emit("order.paid").runs[0], SyncRunHandle[Any])
+    assert_type(hooks.run("run_x"), SyncRunHandle[Any])
+    with hooks.lifespan() as nothing:
+        assert_type(nothing, None)

@@ -215,3 +215,26 @@ def test_a_server_does_not_start_when_the_startup_fails(caplog: pytest.LogCaptur
     assert stop.value.code != 0
     assert not server.started
     assert "The store is missing. Say where it is." in caplog.text
+
+
+@pytest.mark.parametrize(("messages", "expected"), [([chunk(b"")], 500), ([], 408)])
+def test_a_body_that_was_read_before_is_said_to_be(
+    messages: Messages, expected: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    intake = FakeIntake()
+    asked = scope(intake)
+    asked["headers"].append([b"content-length", b"%d" % len(BODY)])
+
+    assert status(asyncio.run(answer(Receiver(intake, limits=LIMITS), asked, messages))) == expected
+    assert "something read" in caplog.text
+
+
+def test_a_receiver_that_drained_can_be_resumed() -> None:
+    intake = FakeIntake()
+    receiver = Receiver(intake)
+    receiver.drain()
+    assert status(asyncio.run(answer(receiver, scope(intake), [chunk(BODY)]))) == 503
+
+    receiver.resume()
+
+    assert status(asyncio.run(answer(receiver, scope(intake), [chunk(BODY)]))) == 202

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
-from onceward.authoring.options import DEFAULT_OPTIONS, StepOptions
+from onceward.authoring.options import DEFAULT_OPTIONS, StepOptions, key_memory_of
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors
 from onceward.core.annotations import signature_of
 from onceward.core.duration import to_ms
-from onceward.core.retry import Retry
 from onceward.core.shown import shown
 
-RESERVED = ("item", "retry", "timeout")
+RESERVED = ("item", "retry", "timeout", "key_scope", "key_memory")
 """Keywords of ``step.run`` that are its own, not the function's."""
 
 
@@ -32,22 +32,43 @@ def prepare(
     if isinstance(function, Step):
         options, item, function = function.options, function.item_text, function.function
     elif isinstance(function, Workflow) or not callable(function):
-        _refuse_function(name, function)
+        refuse_function(name, function)
     if not kwargs:
         return function, item, options, kwargs
     _refuse_hidden(name, function, kwargs, len(args))
     item = str(kwargs.pop("item", item))
-    retry: Retry = kwargs.pop("retry", options.retry)
-    timeout = kwargs.pop("timeout", None)
-    if retry is not options.retry or timeout is not None:
-        timeout_ms = (
-            options.timeout_ms if timeout is None else to_ms(timeout, what=f"timeout of step {name!r}")
+    return function, item, changed_options(name, options, kwargs), kwargs
+
+
+def changed_options(name: str, options: StepOptions, kwargs: dict[str, Any]) -> StepOptions:
+    """Take a step's own keywords out of *kwargs*; give its options with what they change."""
+    changes: dict[str, Any] = {
+        word: kwargs.pop(word) for word in ("retry", "timeout", "key_scope", "key_memory") if word in kwargs
+    }
+    timeout, key_memory = changes.pop("timeout", None), changes.pop("key_memory", None)
+    if timeout is not None:
+        changes["timeout_ms"] = to_ms(timeout, what=f"timeout of step {name!r}")
+    if key_memory is not None:
+        changes["key_memory_ms"] = key_memory_of(key_memory, f"step {name!r}")
+    return dataclasses.replace(options, **changes) if changes else options
+
+
+def uuid_kind(version: int) -> str:
+    """Give what to ask a run for: a UUID of that version.
+
+    Raises:
+        ConfigError: it is neither 4 nor 7.
+    """
+    if version not in (4, 7):
+        raise errors.ConfigError(
+            f"step.uuid draws no version {shown(version)}.",
+            means="A UUID for an id is drawn at random (4), or by time and at random (7).",
+            todo="Write version=4 or version=7; derive others, such as uuid5, from what you have.",
         )
-        options = StepOptions(retry=retry, timeout_ms=timeout_ms)
-    return function, item, options, kwargs
+    return "uuid" if version == 4 else "uuid7"
 
 
-def _refuse_function(name: str, given: Any) -> NoReturn:
+def refuse_function(name: str, given: Any) -> NoReturn:
     """Refuse what cannot be called, before its tries are used up on it."""
     if isinstance(given, Workflow):
         raise errors.StepMisuse(

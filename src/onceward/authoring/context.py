@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from onceward.authoring.current import Session, frame_var
 from onceward.authoring.event import Event
 from onceward.authoring.keys import IdempotencyKey
@@ -16,6 +18,7 @@ class _Base:
     def __init__(self, session: Session, event: Event) -> None:
         self._session = session
         self.event = event
+        self.current: Any = None
 
     @property
     def run_id(self) -> str:
@@ -61,6 +64,8 @@ class Context(_Base):
     Attributes:
         step: the durable verbs, see `StepVerbs`.
         event: what started the run.
+        current: what the workflow's ``stale=`` function fetched, as a step, before the code began; None
+            without one.
     """
 
     def __init__(self, session: Session, event: Event) -> None:
@@ -74,6 +79,8 @@ class SyncContext(_Base):
     Attributes:
         step: the durable verbs, blocking, see `SyncStepVerbs`.
         event: what started the run.
+        current: what the workflow's ``stale=`` function fetched, as a step, before the code began; None
+            without one.
     """
 
     def __init__(self, session: Session, event: Event) -> None:

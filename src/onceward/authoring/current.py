@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from onceward.authoring.keys import composed_key
+from onceward.authoring.keys import KeyScope, composed_key
 from onceward.authoring.made import MadeCalls
 from onceward.core import errors
 
@@ -34,6 +34,7 @@ class Session(Protocol):
     run_id: str
     generation: int
     attempt: int
+    business: tuple[str, ...]  # what keys of scope "business" are made of
     is_sync: bool  # the workflow is a plain function in a thread
     loop: asyncio.AbstractEventLoop
     made: MadeCalls  # calls of verbs, until they are begun
@@ -49,6 +50,10 @@ class Session(Protocol):
         caller: object,
     ) -> Coroutine[Any, Any, Any]:
         """Give a step's saved or new result, once it is awaited."""
+        ...
+
+    async def body(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function inside a step's body: an async one here, a plain one in a thread."""
         ...
 
     async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
@@ -82,12 +87,24 @@ class Session(Protocol):
 class Frame:
     """A step's body in progress: where its emits gather and what key it hands to others."""
 
-    __slots__ = ("accepts", "is_over", "key", "made", "nested", "session", "try_number")
+    __slots__ = (
+        "accepts",
+        "is_over",
+        "key",
+        "key_scope",
+        "made",
+        "nested",
+        "requests",
+        "session",
+        "try_number",
+    )
 
-    def __init__(self, session: Session, key: StepKey, try_number: int) -> None:
+    def __init__(self, session: Session, key: StepKey, try_number: int, key_scope: KeyScope = "step") -> None:
         self.session = session
         self.key = key
         self.try_number = try_number
+        self.key_scope: KeyScope = key_scope
+        self.requests: dict[tuple[str, str], int] = {}
         self.accepts: list[Accept] = []
         self.nested: dict[str, int] = {}
         self.is_over = False  # what a task that outlives the body emits would be lost
@@ -96,17 +113,32 @@ class Frame:
     @property
     def idempotency_key(self) -> str:
         """Give the key of this step: the same on every try and attempt of the generation."""
-        session = self.session
-        return composed_key(session.run_id, session.generation, *self.key)
+        return self._key(self.key_scope)
 
-    def nested_key(self, name: str) -> str:
+    def nested_key(self, name: str, key_scope: KeyScope = "step") -> str:
         """Give the key of a decorated step that the body calls as a plain function.
 
         Told apart by how often the body called it, so that two calls are not one effect.
         """
         self.nested[name] = number = self.nested.get(name, 0) + 1
+        wider: KeyScope = "business" if "business" in (key_scope, self.key_scope) else "step"
+        return self._key(wider, name, number)
+
+    def request_key(self, method: str, url: str) -> str:
+        """Give the key of the next request that the body sends.
+
+        The first has the step's own. Later ones are told apart by where they go and how often the
+        body sent one there, so that none of them is taken for another.
+        """
+        is_first = not self.requests
+        self.requests[method, url] = number = self.requests.get((method, url), 0) + 1
+        return self.idempotency_key if is_first else self._key(self.key_scope, "request", method, url, number)
+
+    def _key(self, key_scope: KeyScope, *more: str | int) -> str:
         session = self.session
-        return composed_key(session.run_id, session.generation, *self.key, name, number)
+        if key_scope == "business":
+            return composed_key(*session.business, *self.key, *more)
+        return composed_key(session.run_id, session.generation, *self.key, *more)
 
 
 session_var: ContextVar[Session | None] = ContextVar("onceward_session", default=None)

@@ -17,11 +17,13 @@ class Event:
         id: the event's id within its source.
         type: what happened, e.g. ``checkout.session.completed``.
         subject: what it is about, if the source says so.
+        is_stale: where the workflow has a ``version=``: when it was accepted, an event of the same
+            subject that is as new or newer had been.
     """
 
-    __slots__ = ("_decoded", "_payload", "_row", "id", "source", "subject", "type")
+    __slots__ = ("_decoded", "_payload", "_row", "id", "is_stale", "source", "subject", "type")
 
-    def __init__(self, row: EventRow, payload: str | None = None) -> None:
+    def __init__(self, row: EventRow, payload: str | None = None, *, is_stale: bool = False) -> None:
         self._row = row
         self._payload = payload if payload is not None else row.payload
         self._decoded: Any = _NOT_YET
@@ -29,6 +31,7 @@ class Event:
         self.id = row.id
         self.type = row.type
         self.subject = row.subject
+        self.is_stale = is_stale
 
     @property
     def payload(self) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NewType, cast
+from typing import Any, Literal, NewType, TypeAlias, cast
 
 from onceward.core import ids
 from onceward.core.annotations import signature_of
@@ -16,6 +16,25 @@ IdempotencyKey = NewType("IdempotencyKey", str)
 Annotate a step's parameter with it and give it the default `AUTO`; Onceward passes the step's own
 key. Outside a run the default arrives as it is.
 """
+
+
+KeyScope: TypeAlias = Literal["step", "business"]
+"""What a step's key belongs to: ``"step"``, this generation of this run; ``"business"``, what the run
+is about, so that a restart or a replay hands out the same key."""
+
+KEY_SCOPES: tuple[KeyScope, ...] = ("step", "business")
+
+
+def business_parts(
+    namespace: str, workflow: str, key: str | None, source: str, event_id: str
+) -> tuple[str, ...]:
+    """Give what a key of scope ``"business"`` is made of, beside its step.
+
+    The run's own key where its workflow declares one, else the event: neither changes when the run
+    is restarted or replayed.
+    """
+    about = ("event", source, event_id) if key is None else ("key", key)
+    return ("business", namespace, workflow, *about)
 
 
 class _Auto(str):

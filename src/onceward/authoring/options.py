@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
+from onceward.authoring.keys import KEY_SCOPES, KeyScope
 from onceward.core import errors
+from onceward.core.duration import Duration, to_ms
 from onceward.core.model import Millis
 from onceward.core.retry import Retry
+from onceward.core.rules import ACTIVE, CLASHES, EVER, NO_RULES, STALE, WINDOW, Rules, checked_place
 from onceward.core.shown import shown
 
 DEFAULT_STEP_RETRY = Retry()
@@ -17,14 +22,39 @@ once fails again. Lost holders are not counted here."""
 
 @dataclass(frozen=True, slots=True)
 class StepOptions:
-    """How one step is tried."""
+    """How one step is tried.
+
+    Attributes:
+        retry: its policy.
+        timeout_ms: how long one try may take.
+        key_scope: what its idempotency key belongs to.
+        key_memory_ms: how long the receiver remembers the key, if that is known.
+    """
 
     retry: Retry = DEFAULT_STEP_RETRY
     timeout_ms: Millis | None = None
+    key_scope: KeyScope = "step"
+    key_memory_ms: Millis | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no policy before it is asked for one, which is when the step fails."""
         check_retry(self.retry, "step")
+        if self.key_scope not in KEY_SCOPES:
+            raise errors.ConfigError(
+                f"The key_scope of a step cannot be {shown(self.key_scope)}.",
+                means="It says what the step's idempotency key belongs to.",
+                todo='Write key_scope="step" for a key of this run\'s generation, or key_scope="business" '
+                "for one that a restart and a replay hand out again.",
+            )
+
+
+def key_memory_of(key_memory: Duration | None, whose: str) -> Millis | None:
+    """Give a ``key_memory=`` in milliseconds.
+
+    Raises:
+        ConfigError: it is no length of time.
+    """
+    return None if key_memory is None else to_ms(key_memory, what=f"key_memory of {whose}")
 
 
 def check_retry(retry: object, whose: str) -> None:
@@ -44,3 +74,80 @@ def check_retry(retry: object, whose: str) -> None:
 
 
 DEFAULT_OPTIONS = StepOptions()
+
+
+def rules_of(
+    *, version: Any, stale: Any, key: Any, once: Any, clash: Any, on_redelivery: str
+) -> tuple[Rules, Callable[[Any], Any] | None]:
+    """Give a workflow's rules, and the function that fetches the current state, if one was given.
+
+    Raises:
+        ConfigError: something is no place in an event, or nothing that there is, or does not go with
+            the others.
+    """
+    ordered, fetch = _ordering(version, stale)
+    keyed = _keying(key, once, clash)
+    if on_redelivery not in ("nothing", "retry"):
+        raise errors.ConfigError(
+            f"The on_redelivery of a workflow cannot be {shown(on_redelivery)}.",
+            means="It says what a redelivery does to a run that failed.",
+            todo='Write on_redelivery="nothing" or on_redelivery="retry".',
+        )
+    return replace(
+        keyed,
+        version=ordered.version,
+        drops_stale=ordered.drops_stale,
+        retries_on_redelivery=on_redelivery == "retry",
+    ), fetch
+
+
+def _keying(key: Any, once: Any, clash: Any) -> Rules:
+    """Give the rules of ``key=``, ``once=`` and ``clash=``; only the pairs of RULINGS 14."""
+    if key is None:
+        if once is None and clash is None:
+            return NO_RULES
+        raise errors.ConfigError(
+            "A workflow has once= or clash= and no key=.",
+            means="Nothing tells which of its runs are about the same.",
+            todo='Name the place of the key, for example key=event.payload["order"].',
+        )
+    once, clash = once or EVER, clash or "return"
+    window_ms = None
+    if once not in (EVER, ACTIVE):
+        window_ms, once = to_ms(once, what="once of a workflow"), WINDOW
+    if clash not in CLASHES[once]:
+        allowed = " or ".join(f'"{one}"' for one in CLASHES[once])
+        raise errors.ConfigError(
+            f"A workflow with once={shown(once)} cannot have clash={shown(clash)}.",
+            means="A key that is held for ever never becomes free, so nothing can wait for it."
+            if once == EVER and clash in CLASHES[ACTIVE]
+            else "It says what becomes of an event whose key another run holds.",
+            todo=f'Write clash={allowed}, or once="active".',
+        )
+    place = checked_place(key, "key")
+    return Rules(key=place, once=once, window_ms=window_ms, clash=clash)
+
+
+def _ordering(version: Any, stale: Any) -> tuple[Rules, Callable[[Any], Any] | None]:
+    """Give the rules of ``version=`` and ``stale=``, and the function that fetches, if one was given.
+
+    Raises:
+        ConfigError: *version* is no place in an event, *stale* is nothing that there is, or stands alone.
+    """
+    if version is None:
+        if stale is None:
+            return NO_RULES, None
+        raise errors.ConfigError(
+            f"A workflow has stale={shown(stale)} and no version=.",
+            means="Nothing tells which of two events is newer.",
+            todo='Name the place of the version, for example version=event.payload["updated_at"].',
+        )
+    stale = STALE[0] if stale is None else stale
+    fetch = None if isinstance(stale, str) or not callable(stale) else stale
+    if fetch is None and stale not in STALE:
+        raise errors.ConfigError(
+            f"The stale of a workflow cannot be {shown(stale)}.",
+            means="It says what becomes of an event that is older than one of the same subject.",
+            todo='Write stale="drop", stale="mark", or a function of the event that fetches the current state.',
+        )
+    return Rules(version=checked_place(version, "version"), drops_stale=stale == STALE[0]), fetch

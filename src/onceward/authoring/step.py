@@ -94,7 +94,7 @@ class Step(Generic[P, R_co]):
     def _inside(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R_co:
         """Be a part of the step whose body calls: the plain function, with a key of its own."""
         if self._key_place is not None:
-            kwargs = self._key_place.filled(args, kwargs, frame.nested_key(self.name))
+            kwargs = self._key_place.filled(args, kwargs, frame.nested_key(self.name, self.options.key_scope))
         return cast("Callable[..., R_co]", self.function)(*args, **kwargs)
 
     def _label(self) -> str:

@@ -6,11 +6,13 @@ import threading
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
+from typing import Any, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
-from onceward.authoring.calls import prepare
+from onceward.authoring.calls import prepare, uuid_kind
 from onceward.authoring.current import Session, wait_in_thread
+from onceward.authoring.ensure import ensured
 from onceward.authoring.event import Event
+from onceward.authoring.keys import KeyScope
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
@@ -57,6 +59,8 @@ class SyncStepVerbs:
         item: object = ...,
         retry: Retry = ...,
         timeout: Duration | None = ...,
+        key_scope: KeyScope = ...,
+        key_memory: Duration | None = ...,
     ) -> R: ...
     @overload
     def run(
@@ -68,6 +72,8 @@ class SyncStepVerbs:
         item: object = ...,
         retry: Retry = ...,
         timeout: Duration | None = ...,
+        key_scope: KeyScope = ...,
+        key_memory: Duration | None = ...,
     ) -> R: ...
     def run(  # type: ignore[misc]  # likewise
         self, name: str, function: Any, /, *args: Any, **kwargs: Any
@@ -77,14 +83,94 @@ class SyncStepVerbs:
         caller = threading.current_thread()
         return self._wait(self._session.step(name, item, function, args, kwargs, options, caller))
 
+    @overload
+    def ensure(
+        self,
+        name: str,
+        find: Callable[[*Ts], Awaitable[R | None]],
+        create: Callable[[*Ts], Awaitable[R]],
+        args: tuple[*Ts] = ...,
+        *,
+        item: object = ...,
+        retry: Retry | None = ...,
+        timeout: Duration | None = ...,
+        key_scope: KeyScope | None = ...,
+        key_memory: Duration | None = ...,
+    ) -> R: ...
+    @overload
+    def ensure(
+        self,
+        name: str,
+        find: Callable[[*Ts], Awaitable[R | None]],
+        create: Callable[[*Ts], R],
+        args: tuple[*Ts] = ...,
+        *,
+        item: object = ...,
+        retry: Retry | None = ...,
+        timeout: Duration | None = ...,
+        key_scope: KeyScope | None = ...,
+        key_memory: Duration | None = ...,
+    ) -> R: ...
+    @overload
+    def ensure(
+        self,
+        name: str,
+        find: Callable[[*Ts], R | None],
+        create: Callable[[*Ts], Awaitable[R]],
+        args: tuple[*Ts] = ...,
+        *,
+        item: object = ...,
+        retry: Retry | None = ...,
+        timeout: Duration | None = ...,
+        key_scope: KeyScope | None = ...,
+        key_memory: Duration | None = ...,
+    ) -> R: ...
+    @overload
+    def ensure(
+        self,
+        name: str,
+        find: Callable[[*Ts], R | None],
+        create: Callable[[*Ts], R],
+        args: tuple[*Ts] = ...,
+        *,
+        item: object = ...,
+        retry: Retry | None = ...,
+        timeout: Duration | None = ...,
+        key_scope: KeyScope | None = ...,
+        key_memory: Duration | None = ...,
+    ) -> R: ...
+    def ensure(
+        self,
+        name: str,
+        find: Callable[..., Any],
+        create: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        *,
+        item: object = "",
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        key_scope: KeyScope | None = None,
+        key_memory: Duration | None = None,
+    ) -> Any:
+        """Give what *find* finds, else what *create* creates; see `StepVerbs.ensure`."""
+        given = {
+            "retry": retry,
+            "timeout": timeout,
+            "key_scope": key_scope,
+            "key_memory": key_memory,
+        }
+        body, options = ensured(self._session, name, find, create, args, given)
+        caller = threading.current_thread()
+        return self._wait(self._session.step(name, str(item), body, args, {}, options, caller))
+
     def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
         """Sleep until a deadline that is fixed when it is first reached; see `StepVerbs.sleep`."""
         delay_ms = to_ms(delay, what=f"delay of sleep {name!r}")
         self._wait(self._session.sleep(name, str(item), delay_ms, threading.current_thread()))
 
-    def uuid(self, name: str, *, item: object = "") -> uuid.UUID:
+    def uuid(self, name: str, *, version: Literal[4, 7] = 4, item: object = "") -> uuid.UUID:
         """Draw a random UUID once; every attempt gets the same; see `StepVerbs.uuid`."""
-        drawn: uuid.UUID = self._value("uuid", name, item)
+        drawn: uuid.UUID = self._value(uuid_kind(version), name, item)
         return drawn
 
     def now(self, name: str, *, item: object = "") -> datetime:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import Any, ParamSpec, TypeVar, TypeVarTuple, overload
+from typing import Any, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
-from onceward.authoring.calls import prepare
+from onceward.authoring.calls import prepare, uuid_kind
 from onceward.authoring.current import Session, noted
+from onceward.authoring.ensure import ensured
 from onceward.authoring.event import Event
+from onceward.authoring.keys import KeyScope
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
@@ -53,6 +55,8 @@ class StepVerbs:
         item: object = ...,
         retry: Retry = ...,
         timeout: Duration | None = ...,  # noqa: ASYNC109 - a try's limit, kept by the engine
+        key_scope: KeyScope = ...,
+        key_memory: Duration | None = ...,
     ) -> R: ...
     @overload
     async def run(
@@ -64,6 +68,8 @@ class StepVerbs:
         item: object = ...,
         retry: Retry = ...,
         timeout: Duration | None = ...,  # noqa: ASYNC109
+        key_scope: KeyScope = ...,
+        key_memory: Duration | None = ...,
     ) -> R: ...
     @noted  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
     async def run(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -76,6 +82,8 @@ class StepVerbs:
             item: which element of a loop this is, when the name repeats in parallel branches.
             retry: how it is tried again; five tries with growing delays by default.
             timeout: how long one try may take.
+            key_scope: ``"business"`` for an idempotency key that a restart or replay hands out again.
+            key_memory: how long the receiver remembers the key; see `App.step`.
             kwargs: the function's keywords.
 
         Raises:
@@ -85,6 +93,105 @@ class StepVerbs:
         """
         function, item, options, kwargs = prepare(name, function, args, kwargs)
         return await self._session.step(name, item, function, args, kwargs, options, None)
+
+    @overload
+    async def ensure(
+        self,
+        name: str,
+        find: Callable[[*Ts], Awaitable[R | None]],
+        create: Callable[[*Ts], Awaitable[R]],
+        args: tuple[*Ts] = ...,
+        *,
+        item: object = ...,
+        retry: Retry | None = ...,
+        timeout: Duration | None = ...,  # noqa: ASYNC109
+        key_scope: KeyScope | None = ...,
+        key_memory: Duration | None = ...,
+    ) -> R: ...
+    @overload
+    async def ensure(
+        self,
+        name: str,
+        find: Callable[[*Ts], Awaitable[R | None]],
+        create: Callable[[*Ts], R],
+        args: tuple[*Ts] = ...,
+        *,
+        item: object = ...,
+        retry: Retry | None = ...,
+        timeout: Duration | None = ...,  # noqa: ASYNC109
+        key_scope: KeyScope | None = ...,
+        key_memory: Duration | None = ...,
+    ) -> R: ...
+    @overload
+    async def ensure(
+        self,
+        name: str,
+        find: Callable[[*Ts], R | None],
+        create: Callable[[*Ts], Awaitable[R]],
+        args: tuple[*Ts] = ...,
+        *,
+        item: object = ...,
+        retry: Retry | None = ...,
+        timeout: Duration | None = ...,  # noqa: ASYNC109
+        key_scope: KeyScope | None = ...,
+        key_memory: Duration | None = ...,
+    ) -> R: ...
+    @overload
+    async def ensure(
+        self,
+        name: str,
+        find: Callable[[*Ts], R | None],
+        create: Callable[[*Ts], R],
+        args: tuple[*Ts] = ...,
+        *,
+        item: object = ...,
+        retry: Retry | None = ...,
+        timeout: Duration | None = ...,  # noqa: ASYNC109
+        key_scope: KeyScope | None = ...,
+        key_memory: Duration | None = ...,
+    ) -> R: ...
+    @noted
+    async def ensure(
+        self,
+        name: str,
+        find: Callable[..., Any],
+        create: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        *,
+        item: object = "",
+        retry: Retry | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109
+        key_scope: KeyScope | None = None,
+        key_memory: Duration | None = None,
+    ) -> Any:
+        """Give what *find* finds, else what *create* creates; saved as one step.
+
+        A first attempt that created something and died before that was saved is found by the next.
+
+        Args:
+            name: what identifies the step.
+            find: gives what is there, or None.
+            create: makes it. Its return annotation says how the result is stored; the options of a
+                decorated step count.
+            args: the arguments of both.
+            item: which element of a loop this is.
+            retry: how it is tried again, as a whole.
+            timeout: how long one try may take.
+            key_scope: see `run`.
+            key_memory: see `run`.
+
+        Raises:
+            StepFailed: its tries are used up, or it failed for good.
+            StepMisuse: *find* or *create* is no function, or *args* no tuple.
+        """
+        given = {
+            "retry": retry,
+            "timeout": timeout,
+            "key_scope": key_scope,
+            "key_memory": key_memory,
+        }
+        body, options = ensured(self._session, name, find, create, args, given)
+        return await self._session.step(name, str(item), body, args, {}, options, None)
 
     @noted
     async def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
@@ -101,14 +208,18 @@ class StepVerbs:
         await self._session.sleep(name, str(item), to_ms(delay, what=f"delay of sleep {name!r}"), None)
 
     @noted
-    async def uuid(self, name: str, *, item: object = "") -> uuid.UUID:
+    async def uuid(self, name: str, *, version: Literal[4, 7] = 4, item: object = "") -> uuid.UUID:
         """Draw a random UUID once; every attempt gets the same.
 
         Args:
             name: what identifies it in this run.
+            version: 4, all random, or 7, which sorts by the time at which it was drawn.
             item: which element of a loop this is.
+
+        Raises:
+            ConfigError: there is no such *version* here.
         """
-        drawn: uuid.UUID = await self._session.value("uuid", name, str(item), None)
+        drawn: uuid.UUID = await self._session.value(uuid_kind(version), name, str(item), None)
         return drawn
 
     @noted

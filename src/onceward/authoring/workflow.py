@@ -16,6 +16,7 @@ from onceward.core import codec, errors, ids, json_plain
 from onceward.core.annotations import parameter_annotation, return_annotation, signature_of
 from onceward.core.model import Millis, WorkflowRow
 from onceward.core.retry import Retry
+from onceward.core.rules import NO_RULES, Rules
 from onceward.core.shown import shown
 from onceward.core.triggers import OWN, Trigger
 
@@ -33,10 +34,19 @@ _decode_arguments = msgspec.json.Decoder(_Arguments).decode
 
 @dataclass(frozen=True)
 class Policies:
-    """How a workflow's runs are tried and how long they may take."""
+    """How a workflow's runs are tried, how long they may take, and which there are.
+
+    Attributes:
+        retry: how often the whole run is tried again.
+        deadline_ms: how long a run may take.
+        rules: what is asked of an event before there is a run.
+        fetch: fetches the current state of what the event is about, before the code begins.
+    """
 
     retry: Retry
     deadline_ms: Millis | None = None
+    rules: Rules = NO_RULES
+    fetch: Callable[[Event], Any] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no policy before it is asked for one, which is when a run fails."""
@@ -247,6 +257,12 @@ class Workflow(Generic[P, R]):
             key: self._decode(self._named(key), bytes(raw).decode()) for key, raw in packed.kwargs.items()
         }
 
+    def arguments_by_name(self, packed: str | None) -> str:
+        """Give the payload of a start as a JSON object of the arguments by their names."""
+        arguments = _decode_arguments(packed or '{"args":[]}')
+        named = {self._positional(number): raw for number, raw in enumerate(arguments.args)}
+        return msgspec.json.encode({**named, **arguments.kwargs}).decode()
+
     def _of_payload(self, event: Event) -> Any:
         """Give the payload of an event as the first parameter's annotation says."""
         name = self._parameters[0].name
@@ -276,7 +292,8 @@ class Workflow(Generic[P, R]):
     def to_row(self, seen_at: Millis) -> WorkflowRow:
         """Give the registration as data."""
         triggers = msgspec.json.encode([trigger.to_data() for trigger in self.triggers]).decode()
-        return WorkflowRow(self.name, triggers, seen_at, self.policies.deadline_ms)
+        rules = self.policies.rules.to_text()
+        return WorkflowRow(self.name, triggers, seen_at, self.policies.deadline_ms, rules)
 
     def __repr__(self) -> str:
         """Show the name."""

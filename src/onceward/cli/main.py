@@ -32,6 +32,7 @@ Each setting can also be given as ONCEWARD_<NAME>. An option wins over what the 
 over the variable."""
 
 COMMANDS = {
+    "check": "onceward.cli.check",
     "demo": "onceward.cli.demo.command",
     "migrate": "onceward.cli.migrate",
     "send": "onceward.cli.send",

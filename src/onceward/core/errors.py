@@ -205,6 +205,35 @@ class StateConflict(OncewardError):
     title = "The run's state does not allow that"
 
 
+class KeyTaken(StateConflict):
+    """Another run holds the key of the run that was to begin; it is named.
+
+    Attributes:
+        key: which key.
+        holder_run_id: the run that holds it.
+    """
+
+    code = "key_taken"
+    title = "The key is taken"
+
+    def __init__(self, workflow: str, key: str, holder_run_id: str) -> None:
+        super().__init__(
+            f"The key {key!r} of {workflow!r} is held by run {holder_run_id}.",
+            means="A second run would do the same work beside it; nothing was changed.",
+            todo="Look at that run: wait for its end, cancel it, or take its result.",
+        )
+        self.key = key
+        self.holder_run_id = holder_run_id
+
+
+class KeyCycle(OncewardError):
+    """A run calls a run whose key it holds itself, or a run that waits for it: both would wait for ever."""
+
+    code = "key_cycle"
+    http_status = 409
+    title = "A run would wait for its own key"
+
+
 class IdClash(OncewardError):
     """An event of the same source and id exists with other content; the first stays.
 
@@ -436,7 +465,7 @@ class RunCancelled(BaseException):
 
 # Saved failures and tracebacks name an error by its module; it shall be the one to import it from.
 for _error in (
-    CallOutsideStep, ConfigError, DeadlineExceeded, HistoryMismatch, IdClash, NotAwaited, NotFound, NotStorable,
+    CallOutsideStep, ConfigError, DeadlineExceeded, HistoryMismatch, IdClash, KeyCycle, KeyTaken, NotAwaited, NotFound, NotStorable,
     OncewardError, OutcomeUnknown, Permanent, RetryLater, RunCancelled, RunFailed, RunWasCancelled,
     StateConflict, StepFailed, StepMisuse, StepNameRepeated, StepTimedOut, StoreUnavailable, Suspended,
     ValueTooLarge, WorkflowUnknown,

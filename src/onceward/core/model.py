@@ -8,10 +8,12 @@ serves one, and its store adds it to every statement.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
+from onceward.core.rules import shown_version
 from onceward.core.states import RunState, StepState
 
 Millis = int
@@ -96,6 +98,17 @@ class NewRun(msgspec.Struct, frozen=True, gc=False):
     depth: int = 0
     input: str | None = None  # JSON that a replay puts in place of the event's payload
     is_claimed: bool = False  # written as running in the accepting process: start is claim
+    version: str | None = None  # of the event's subject, as `version_text` writes it
+    drops_stale: bool = False  # there is no run if the version is not newer than all before
+    is_stale: bool = False  # known before: a replay is as stale as its original
+    key: str | None = None
+    once: str | None = None  # how long the key is held; None does not claim it
+    window_ms: int | None = None
+    clash: str = "return"
+    payload_hash: str | None = None  # of a run with a key
+    hold_reason: str | None = None  # it is held from the start: its key cannot be told
+    due_at: Millis | None = None  # decided by the store: when it may begin, if not at once
+    reason: str | None = None  # decided by the store: what it waits for
 
 
 class RunRow(msgspec.Struct, gc=False):
@@ -129,6 +142,8 @@ class RunRow(msgspec.Struct, gc=False):
         is_called: the parent waits for it.
         depth: how many runs started each other before it.
         input: JSON text that a replay put in place of the event's payload.
+        is_stale: when its event was accepted, an event of the same subject as new or newer had been.
+        key: what it is about, where its workflow has one run for each.
     """
 
     run_id: str
@@ -158,6 +173,60 @@ class RunRow(msgspec.Struct, gc=False):
     is_called: bool = False
     depth: int = 0
     input: str | None = None
+    is_stale: bool = False
+    key: str | None = None
+
+
+class Skip(StrEnum):
+    """Why a workflow has no run of an event that it wants."""
+
+    STALE = "stale"
+    RETURNED = "returned"
+    REJECTED = "rejected"
+
+
+class SkippedRow(msgspec.Struct, frozen=True, gc=False):
+    """A workflow that wants an event and has no run of it, decided when the event was accepted.
+
+    Attributes:
+        workflow: which workflow.
+        source: of the event.
+        event_id: of the event.
+        reason: ``stale``: the event was not newer than what had been accepted of its subject;
+            ``returned`` and ``rejected``: another run held its key.
+        run_id: the id that its run would have had.
+        at: when.
+        version: of the event, as `version_text` writes it.
+        newest: the version that was the newest of the subject then.
+        key: the key that was held.
+        holder_run_id: by which run.
+        is_other_payload: that run's event had another payload.
+    """
+
+    workflow: str
+    source: str
+    event_id: str
+    reason: Skip
+    run_id: str
+    at: Millis
+    version: str | None = None
+    newest: str | None = None
+    key: str | None = None
+    holder_run_id: str | None = None
+    is_other_payload: bool = False
+
+    @property
+    def why(self) -> str:
+        """Give the reason as a sentence for people."""
+        if self.holder_run_id is not None:
+            other = ", for another payload" if self.is_other_payload else ""
+            return f"its key {self.key!r} is held by run {self.holder_run_id}{other}: {self.reason}"
+        if self.version is None or self.newest is None:
+            return f"there is no run: {self.reason}"
+        return (
+            f"its version {shown_version(self.version)} is not newer than {shown_version(self.newest)}, "
+            "which had been accepted"
+        )
 
 
 class StepRow(msgspec.Struct, frozen=True, gc=False):
@@ -253,6 +322,16 @@ class ProcessRow(msgspec.Struct, frozen=True, gc=False):
     lease_until: Millis
 
 
+class KeyClaim(msgspec.Struct, frozen=True, gc=False):
+    """A run's wish for its key when it is to run again; refused while another run holds it."""
+
+    workflow: str
+    key: str
+    once: str
+    payload_hash: str | None
+    window_ms: int | None = None
+
+
 class AuditRow(msgspec.Struct, frozen=True, gc=False):
     """Who did what to a run, when."""
 
@@ -271,3 +350,4 @@ class WorkflowRow(msgspec.Struct, frozen=True):
     triggers: str  # JSON list
     seen_at: Millis
     deadline_ms: int | None = None
+    rules: str | None = None  # JSON: see `onceward.core.rules`

@@ -19,7 +19,17 @@ from onceward.core.shown import shown
 Scalar: TypeAlias = bool | int | float | str | None
 
 # The fields of an event that an expression can start from: keys of the mapping it is evaluated on.
-FIELDS = ("namespace", "source", "id", "type", "subject", "payload", "occurred_at", "received_at")
+FIELDS = (
+    "namespace",
+    "source",
+    "id",
+    "type",
+    "subject",
+    "payload",
+    "occurred_at",
+    "received_at",
+    "version",
+)
 
 DEPTH_MAX = 64
 SIZE_MAX = 1_000
@@ -177,6 +187,7 @@ class EventRoot:
         self.payload = Expr("event", ("payload",))
         self.occurred_at = Expr("event", ("occurred_at",))
         self.received_at = Expr("event", ("received_at",))
+        self.version = Expr("event", ("version",))
 
     def __repr__(self) -> str:
         return "event"

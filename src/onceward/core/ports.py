@@ -17,10 +17,13 @@ from onceward.core.model import (
     AuditRow,
     DeliveryRow,
     EventRow,
+    KeyClaim,
     Millis,
     NewRun,
     ProcessRow,
     RunRow,
+    Skip,
+    SkippedRow,
     StepKey,
     StepRow,
     WorkflowRow,
@@ -67,7 +70,17 @@ class Accepted(msgspec.Struct, frozen=True):
     is_duplicate: bool
     is_clash: bool
     runs: dict[str, str]  # workflow -> run id
+    skipped: dict[str, SkippedRow] = msgspec.field(default_factory=dict)  # workflow -> why it has none
     is_refused: bool = False  # the run that emits has lost its fence; nothing was written
+
+    def answers(self) -> dict[str, str]:
+        """Give workflow to run id as a caller is told: also runs that held the key of the event's."""
+        held = {
+            name: row.holder_run_id
+            for name, row in self.skipped.items()
+            if row.reason is Skip.RETURNED and row.holder_run_id is not None
+        }
+        return {**self.runs, **held}
 
 
 class RunMove(msgspec.Struct):
@@ -95,6 +108,7 @@ class RunMove(msgspec.Struct):
     due_at: Millis | None = None
     log: AttemptRow | None = None
     wakes_run_id: str | None = None  # the parent that waits for this run's end
+    key: tuple[str, str] | None = None  # workflow and key, of a run that has one: an end gives it free
 
 
 class Advance(msgspec.Struct):
@@ -156,6 +170,7 @@ class Steer(msgspec.Struct):
     audit: AuditRow
     reopen: list[StepKey] = msgspec.field(default_factory=list)
     copies: list[StepRow] = msgspec.field(default_factory=list)
+    claim: KeyClaim | None = None  # it must hold its key afterwards
 
 
 class TakenOver(msgspec.Struct, frozen=True):
@@ -173,6 +188,7 @@ class Look(msgspec.Struct, frozen=True):
     oldest_lease: Millis | None  # of other processes; 0 when one is known to be dead
     owned: int  # runs that are ours in the store
     woken: tuple[str, ...]  # of these, the ones that something woke
+    replaced: tuple[str, ...] = ()  # of anybody: runs to be cancelled, since a newer one waits for their key
 
 
 class RunFilter(msgspec.Struct, frozen=True):
@@ -262,11 +278,19 @@ class Store(Protocol):
         ...
 
     def steer(self, steer: Steer) -> bool:
-        """Commit an operator's action; False when the run changed since it was read."""
+        """Commit an operator's action; False when the run changed since it was read.
+
+        Raises:
+            KeyTaken: another run holds the key that it claims; nothing was written.
+        """
         ...
 
     def replay(self, accept: Accept, copies: Sequence[StepRow], audit: AuditRow) -> Accepted:
-        """Add a run to an existing event, with copied records; the same ``replay_id`` joins."""
+        """Add a run to an existing event, with copied records; the same ``replay_id`` joins.
+
+        Raises:
+            KeyTaken: another run holds the key that it claims; nothing was written.
+        """
         ...
 
     # reads
@@ -292,6 +316,14 @@ class Store(Protocol):
 
     def deliveries(self, source: str, event_id: str) -> list[DeliveryRow]:
         """Give the deliveries of an event, oldest first."""
+        ...
+
+    def skipped(self, source: str, event_id: str) -> list[SkippedRow]:
+        """Give the workflows that want an event and have no run of it, and why."""
+        ...
+
+    def holder(self, workflow: str, key: str) -> str | None:
+        """Give the id of the run that holds a key, or held it last while it is remembered."""
         ...
 
     def steps(self, run_id: str, generation: int | None = None) -> list[StepRow]:

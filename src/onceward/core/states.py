@@ -67,6 +67,7 @@ class Move(StrEnum):
     COMPLETE = "complete"
     FAIL = "fail"
     END_CANCELLED = "end cancelled"
+    DISPLACE = "displace"
     TAKE_OVER = "take over"
 
 
@@ -74,6 +75,7 @@ S = RunState
 
 MOVES: dict[tuple[RunState, Move], RunState] = {
     (S.QUEUED, Move.CLAIM): S.RUNNING,
+    (S.QUEUED, Move.DISPLACE): S.CANCELLED,
     (S.SLEEPING, Move.CLAIM): S.RUNNING,
     (S.WAITING, Move.CLAIM): S.RUNNING,
     (S.BACKOFF, Move.CLAIM): S.RUNNING,

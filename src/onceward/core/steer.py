@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onceward.core import errors
-from onceward.core.model import AttemptRow, AuditRow, Millis, RunRow, StepKey, StepRow
+from onceward.core.model import AttemptRow, AuditRow, KeyClaim, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import RunMove, Steer
 from onceward.core.states import TABLE, TERMINAL, Cell, Effect, RunState, StepState, Verb
 
@@ -65,6 +65,7 @@ def decide(
     detail: str | None = None,
     deadline_ms: Millis | None = None,
     was_cancelling: bool = False,
+    claim: KeyClaim | None = None,
 ) -> Decision:
     """Decide what *verb* does to *run* as it is stored now.
 
@@ -80,6 +81,7 @@ def decide(
         detail: kept in the audit.
         deadline_ms: how long a run of its workflow may take, if it has a deadline.
         was_cancelling: it was held while it was being cancelled, for an answer.
+        claim: the key that it must hold if it is to run again.
 
     Raises:
         StateConflict: the table refuses the verb in this state.
@@ -147,6 +149,7 @@ def decide(
         move=move,
         audit=AuditRow(audit_id, now, run.run_id, verb.value, actor, detail),
         reopen=reopen,
+        claim=claim if move.state is RunState.QUEUED and effect in _RUNS_AGAIN else None,
     )
     reply = Reply(run.run_id, effect, text, move.state, move.generation, move.attempt)
     return Decision(reply, steer)
@@ -170,7 +173,13 @@ def _move(run: RunRow, now: Millis) -> RunMove:
         dismissed_at=run.dismissed_at,
         warning=run.warning,
         now=now,
+        key=key_of(run),
     )
+
+
+def key_of(run: RunRow) -> tuple[str, str] | None:
+    """Give workflow and key of a run, or None if it has no key."""
+    return None if run.key is None else (run.workflow, run.key)
 
 
 def joined(verb: Verb, first: RunRow, run: RunRow) -> Reply | None:
@@ -196,6 +205,9 @@ def joined(verb: Verb, first: RunRow, run: RunRow) -> Reply | None:
             return _join(run, "joined the attempt under way")
     return None
 
+
+_RUNS_AGAIN = frozenset({Effect.NEW_ATTEMPT, Effect.NEW_GENERATION, Effect.GO_ON})
+"""Effects that need the run's key, which it may have lost."""
 
 _OUT_OF_REACH = frozenset({RunState.HELD, RunState.CANCELLING, RunState.CANCELLED})
 

@@ -25,6 +25,8 @@ def claimed_row(run: NewRun, event: EventRow) -> RunRow:
         is_called=run.is_called,
         depth=run.depth,
         input=run.input,
+        is_stale=run.is_stale,
+        key=run.key,
     )
 
 

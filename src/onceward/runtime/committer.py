@@ -436,8 +436,10 @@ def recovered(store: Store, batch: Batch) -> BatchResult:
     for accept in batch.accepts:
         event: EventRow = accept.event
         runs = {row.workflow: row.run_id for row in _originals(store, event)}
+        skipped = {row.workflow: row for row in store.skipped(event.source, event.id)}
+        made = runs | {row.workflow: row.run_id for row in skipped.values()}
         ours = {run.workflow: run.run_id for run in accept.runs}
-        accepted.append(Accepted(bool(ours) and runs != ours, False, runs))
+        accepted.append(Accepted(bool(ours) and made != ours, False, runs, skipped))
     # A fence never falls: equal now means that it was equal then, and the commit was written.
     states = store.states([advance.run_id for advance in batch.advances])
     held = [

@@ -13,6 +13,7 @@ from onceward.core import errors, retry, takeover
 from onceward.core.model import AttemptRow, RunRow, StepKey, StepRow
 from onceward.core.ports import RunMove
 from onceward.core.states import TERMINAL, RunState, StepState
+from onceward.core.steer import key_of
 from onceward.runtime.records import deadline_error, error_text, failed_steps, json_text, one_line
 
 if TYPE_CHECKING:
@@ -164,7 +165,8 @@ def _reopened(row: StepRow) -> StepRow:
 async def _hold(execution: Execution, reason: str) -> None:
     _log.warning("run %s of %s is held: %s", execution.run_id, execution.run.workflow, reason)
     now = execution.worker.now_ms()
-    await _end(execution, move_of(execution, RunState.HELD, reason=reason, problem_at=now))
+    move = move_of(execution, RunState.HELD, reason=reason, problem_at=now)
+    await _end(execution, move, execution.hold_record)
 
 
 def unstorable_text(error: errors.OncewardError) -> str:
@@ -216,15 +218,18 @@ def move_of(execution: Journal, state: RunState, **changes: Any) -> RunMove:
         warning=run.warning,
         dismissed_at=None,
         wakes_run_id=run.parent_run_id if is_end and run.is_called else None,
+        key=key_of(run),
         **changes,
     )
 
 
-async def _end(execution: Execution, move: RunMove) -> None:
+async def _end(execution: Execution, move: RunMove, record: StepRow | None = None) -> None:
     """Commit the move together with whatever checkpoint still waits (RULINGS 5)."""
     execution.check_previous()
     pending = execution.operation()
     pending.move = move
+    if record is not None:
+        pending.steps[record.key] = record
     if not execution.is_ending:
         execution.is_ending = True
         execution.worker.ending()

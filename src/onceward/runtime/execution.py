@@ -22,6 +22,7 @@ import msgspec
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.event import Event
+from onceward.authoring.keys import business_parts
 from onceward.authoring.made import MadeCalls
 from onceward.authoring.options import StepOptions
 from onceward.authoring.workflow import Workflow
@@ -32,12 +33,12 @@ from onceward.core.states import RunState, StepState
 from onceward.runtime import ending, starts, waits
 from onceward.runtime.branches import LAST_WORDS_ROUNDS, Branches
 from onceward.runtime.cancel import Cancel
-from onceward.runtime.functions import facts_of
+from onceward.runtime.functions import facts_of, is_coroutine_function
 from onceward.runtime.journal import Journal
 from onceward.runtime.parking import Parking
 from onceward.runtime.recall import Recall
 from onceward.runtime.records import error_text, failure_of
-from onceward.runtime.tries import run_step
+from onceward.runtime.tries import call_body, run_step
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -46,6 +47,9 @@ _log = logging.getLogger("onceward.run")
 
 CUT_SLACK, CUT_PATIENCE_MS = 2, 2_000
 """How long code may take to cut a step off again: twice the time of the first time, and a bit."""
+
+FETCH = "fetch current"
+"""The name of the step that fetches the current state of what an event is about."""
 
 CLEAN_UP_LOOK_S = 0.05
 """How often a run that is being cancelled looks whether its other branches have cleaned up."""
@@ -73,8 +77,11 @@ class Execution(Journal):
         confirmed_at: float,
     ) -> None:
         super().__init__(worker, run, history, confirmed_at)
-        self.event = Event(event, run.input)
+        self.event = Event(event, run.input, is_stale=run.is_stale)
         self.workflow = workflow
+        self.business = business_parts(
+            worker.settings.namespace, run.workflow, run.key, run.source, run.event_id
+        )
         self.is_sync = not workflow.is_async
         self.root: asyncio.Task[None] | None = None
         self.calls = 0  # verbs in progress, parked ones included
@@ -172,12 +179,24 @@ class Execution(Journal):
 
     async def _call_workflow(self) -> Any:
         args, kwargs = self.workflow.unpack(self.event)
+        fetch = self.workflow.policies.fetch
         if self.is_sync:
             sync_context = SyncContext(self, self.event)
-            return await self.worker.workflow_threads.run(
-                self.workflow.function, (sync_context, *args), kwargs
-            )
-        return await self.workflow.function(Context(self, self.event), *args, **kwargs)
+            function = self.workflow.function if fetch is None else self._after_fetch(fetch)
+            return await self.worker.workflow_threads.run(function, (sync_context, *args), kwargs)
+        context = Context(self, self.event)
+        if fetch is not None:
+            context.current = await context.step.run(FETCH, fetch, self.event)
+        return await self.workflow.function(context, *args, **kwargs)
+
+    def _after_fetch(self, fetch: Callable[[Event], Any]) -> Callable[..., Any]:
+        """Give the plain function of the workflow with its fetch before it, for its thread."""
+
+        def function(context: SyncContext, *args: Any, **kwargs: Any) -> Any:
+            context.current = context.step.run(FETCH, fetch, self.event)
+            return self.workflow.function(context, *args, **kwargs)
+
+        return function
 
     def stop(self, why: str) -> None:
         """Unwind the code; nothing of it starts any more. What follows is decided by *why*."""
@@ -329,6 +348,10 @@ class Execution(Journal):
         finally:
             self._leave()
 
+    async def body(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function inside a step's body: an async one here, a plain one in a thread."""
+        return await call_body(self, function, args, kwargs, is_coroutine_function(function))
+
     def _refuse_function(self, key: StepKey, record: StepRow | None, error: errors.ConfigError) -> NoReturn:
         """Fail a step whose function cannot be one: its result has no stored form."""
         if record is not None and record.state is StepState.FAILED:
@@ -358,7 +381,7 @@ class Execution(Journal):
         try:
             return await waits.value(self, key, kind)
         except asyncio.CancelledError as error:
-            self._note_cut(key, kind, error)
+            self._note_cut(key, waits.kind_of(kind), error)
             raise
         finally:
             self._leave()

@@ -63,10 +63,15 @@ def _anchor(function: Any) -> Any:
     return anchor
 
 
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Say whether a call of a function, or of an object, gives a coroutine."""
+    of_class = getattr(function, "__call__", None)  # noqa: B004 - of the class
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_class)
+
+
 def _look(function: Callable[..., Any]) -> FunctionFacts:
     return FunctionFacts(
-        is_async=inspect.iscoroutinefunction(function)
-        or inspect.iscoroutinefunction(getattr(function, "__call__", None)),  # noqa: B004 - of the class
+        is_async=is_coroutine_function(function),
         result=codec.codec_for(return_annotation(function)),
         key_place=key_place(function),
     )

@@ -44,6 +44,7 @@ class Journal:
         is_ending: its code is over, its last commit is on its way.
         stopping: why its code unwinds: suspend, hold, release, deadline, lost; None while it runs.
         hold_reason: why it is to be held, if it is.
+        hold_record: the record that is saved with the hold, so that a crash cannot part them.
     """
 
     recall: Recall
@@ -59,6 +60,7 @@ class Journal:
         self.stopping: str | None = None
         self.hold_reason: str | None = None
         self._confirmed_at = confirmed_at
+        self.hold_record: StepRow | None = None
         self._seq = max(row.seq for row in history) if history else 0
         self._pending: PendingAdvance | None = None
         self._previous: PendingAdvance | None = None  # the one before, until it is durable

@@ -108,6 +108,8 @@ class Looking:
         if look.woken:
             parents = [worker.executions[run_id] for run_id in look.woken if run_id in worker.executions]
             await worker.children.look(parents)
+        if look.replaced:
+            await worker.keys.make_room(look.replaced)
         if look.owned < len(worker.executions):
             await self._drop_lost()
         if look.owned > len(worker.executions) + worker.expected():

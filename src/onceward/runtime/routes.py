@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from onceward.authoring.workflow import Workflow
 from onceward.core.model import Millis, WorkflowRow
+from onceward.core.rules import NO_RULES, Rules
 from onceward.core.triggers import Trigger
 
 CACHE_MAX = 4_096
 """Remembered answers; event types come from outside, so the memory for them is bounded."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """A workflow as whoever accepts for it knows it.
+
+    Attributes:
+        workflow: its name.
+        triggers: what starts it.
+        deadline_ms: how long its runs may take.
+        rules: what it says of an event before there is a run.
+    """
+
+    workflow: str
+    triggers: tuple[Trigger, ...] = ()
+    deadline_ms: Millis | None = None
+    rules: Rules = NO_RULES
 
 
 class Routes:
@@ -24,8 +43,8 @@ class Routes:
 
     def __init__(self, workflows: dict[str, Workflow[..., Any]]) -> None:
         self._workflows = workflows
-        self._table: dict[str, tuple[tuple[Trigger, ...], Millis | None]] = {}
-        self._answers: dict[tuple[str, str], list[tuple[str, Millis | None]]] = {}
+        self._table: dict[str, Route] = {}
+        self._answers: dict[tuple[str, str], list[Route]] = {}
         self._rebuild({})
 
     def learn(self, rows: Sequence[WorkflowRow]) -> None:
@@ -33,32 +52,38 @@ class Routes:
         stored = {}
         for row in rows:
             triggers = tuple(Trigger.from_data(data) for data in msgspec.json.decode(row.triggers))
-            stored[row.name] = (triggers, row.deadline_ms)
+            stored[row.name] = Route(row.name, triggers, row.deadline_ms, Rules.from_text(row.rules))
         self._rebuild(stored)
 
-    def _rebuild(self, stored: dict[str, tuple[tuple[Trigger, ...], Millis | None]]) -> None:
+    def _rebuild(self, stored: dict[str, Route]) -> None:
         own = {
-            workflow.name: (workflow.triggers, workflow.policies.deadline_ms)
+            workflow.name: Route(
+                workflow.name, workflow.triggers, workflow.policies.deadline_ms, workflow.policies.rules
+            )
             for workflow in self._workflows.values()
         }
         self._table = {**stored, **own}
         self._answers = {}
 
+    def of(self, workflow: str) -> Route:
+        """Give what this process knows of *workflow*; of one that is not registered, nothing but its name."""
+        return self._table.get(workflow) or Route(workflow)
+
     def deadline_ms(self, workflow: str) -> Millis | None:
         """Give how long a run of *workflow* may take, as far as this process knows it."""
-        return self._table.get(workflow, ((), None))[1]
+        return self.of(workflow).deadline_ms
 
-    def match(self, source: str, type_: str) -> list[tuple[str, Millis | None]]:
-        """Give the names and deadlines of the workflows that want such an event."""
+    def match(self, source: str, type_: str) -> list[Route]:
+        """Give the workflows that want such an event, by name."""
         family = "run/" if source.startswith("run/") else source
         found = self._answers.get((family, type_))
         if found is None:
             if len(self._answers) >= CACHE_MAX:
                 self._answers.clear()
             found = [
-                (name, deadline_ms)
-                for name, (triggers, deadline_ms) in sorted(self._table.items())
-                if any(trigger.matches(source, type_) for trigger in triggers)
+                route
+                for _, route in sorted(self._table.items())
+                if any(trigger.matches(source, type_) for trigger in route.triggers)
             ]
             self._answers[family, type_] = found
         return found

@@ -9,16 +9,31 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from onceward.authoring.current import Frame
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, ids
-from onceward.core.model import EventRow, Millis, NewRun, RunRow, StepKey, StepRow
+from onceward.core.model import EventRow, Millis, NewRun, RunRow, Skip, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
-from onceward.runtime.records import json_text
+from onceward.runtime.records import error_text, json_text
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
+
+DEPTH_MAX = 100
+"""Runs that start runs that start runs: beyond this it is a loop (F50)."""
+
+
+def check_depth(run: RunRow) -> None:
+    """Refuse a chain of runs that starts itself for ever."""
+    if run.depth >= DEPTH_MAX:
+        raise errors.StepMisuse(
+            f"Run {run.run_id} is {run.depth} starts deep.",
+            means="Workflows that start or trigger each other in a circle would never end.",
+            todo="Break the circle: do not emit the event that started the run.",
+        )
 
 
 async def emit(
@@ -96,7 +111,7 @@ def _child_accept(
     is_called: bool,
 ) -> Accept:
     worker, now = execution.worker, execution.worker.now_ms()
-    worker.check_depth(execution.run)
+    check_depth(execution.run)
     payload = workflow.pack(args, kwargs, limit_bytes=worker.settings.value_bytes_max)
     deadline_ms = workflow.policies.deadline_ms
     run = NewRun(
@@ -117,6 +132,7 @@ def _child_accept(
         received_at=now,
         content_hash=ids.content_hash(payload) if source.startswith("start/") else None,
     )
+    run = worker.keys.keyed(run, event, workflow)
     return Accept(event, [run], by_run=execution.run_id, by_fence=execution.run.fence)
 
 
@@ -131,15 +147,16 @@ async def start(
 ) -> Any:
     """Start a child once; give its id, or wait for its outcome and save that."""
     kind = "call" if is_called else "start"
+    source, event_id = f"run/{execution.run_id}", ids.composed(execution.generation, *key, ids.START)
     record = await execution.saved(key, kind)
     is_new = record is None or record.child_run_id is None
     if record is None or is_new:
         await execution.durable()
-        event_id = ids.composed(execution.generation, *key, ids.START)
-        accept = _child_accept(
-            execution, workflow, args, kwargs, f"run/{execution.run_id}", event_id, is_called=is_called
-        )
-        child_run_id = accept.runs[0].run_id
+        accept = _child_accept(execution, workflow, args, kwargs, source, event_id, is_called=is_called)
+        child_run_id, business_key = accept.runs[0].run_id, accept.runs[0].key
+        if business_key is not None and is_called:
+            await execution.worker.keys.check_cycle(execution.run, workflow.name, business_key)
+            execution.check_usable()
         state = StepState.OPEN if is_called else StepState.DONE
         record = execution.row(key, kind, state, execution.worker.now_ms(), child_run_id=child_run_id)
         execution.save(record, [accept])
@@ -148,11 +165,43 @@ async def start(
             await execution.recall.take_turn()
     if record.child_run_id is None:
         execution.mismatch(key, "its record names no run")
+    if workflow.policies.rules.key is not None and record.state in (StepState.OPEN, StepState.DONE):
+        record = await _unless_skipped(execution, key, workflow, record, source, event_id)
     if not is_called:
         return record.child_run_id
     if record.state is StepState.OPEN:
         record = await _called(execution, key, record, is_new=is_new)
     return execution.answer(record, workflow.result_codec)
+
+
+async def _unless_skipped(
+    execution: Execution,
+    key: StepKey,
+    workflow: Workflow[..., Any],
+    record: StepRow,
+    source: str,
+    event_id: str,
+) -> StepRow:
+    """Give the record of a child whose key another run may hold: then there is no child.
+
+    Raises:
+        KeyTaken: a detached start whose workflow rejects it.
+    """
+    worker = execution.worker
+    await execution.durable()
+    rows = await worker.insist(worker.read, worker.store.skipped, source, event_id)
+    skipped = next((row for row in rows if row.workflow == workflow.name), None)
+    if skipped is None:
+        return record
+    if record.kind == "start" and skipped.reason is Skip.RETURNED:
+        return msgspec.structs.replace(record, child_run_id=skipped.holder_run_id)
+    error = errors.KeyTaken(workflow.name, skipped.key or "", skipped.holder_run_id or "")
+    if record.kind == "start":
+        raise error
+    text = error_text(error, is_final=True)
+    failed = execution.row(key, "call", StepState.FAILED, worker.now_ms(), record=record, error=text)
+    execution.save(failed)
+    return failed
 
 
 async def _called(execution: Execution, key: StepKey, record: StepRow, *, is_new: bool) -> StepRow:

@@ -18,6 +18,7 @@ from onceward.authoring.options import StepOptions
 from onceward.core import errors, failpoints, retry
 from onceward.core.model import Millis, StepKey, StepRow
 from onceward.core.states import StepState
+from onceward.runtime import key_memory
 from onceward.runtime.functions import FunctionFacts
 from onceward.runtime.records import error_text, failure_of, one_line
 from onceward.runtime.threads import NotBegun
@@ -59,16 +60,22 @@ async def run_step(
     first_at = worker.now_ms() if record is None or tries == 0 else record.started_at
     if record is not None and record.wake_at is not None:
         await execution.parking.back_off(record.wake_at)
+    key_since = None
+    if options.key_memory_ms is not None:
+        key_since = await key_memory.begin(execution, key, options, record)
     while True:
         await execution.durable()
         if worker.is_draining:
             await execution.parking.park(None)
+        if key_since is not None:
+            key_memory.check(execution, key, options, key_since, tries)
         tries += 1
-        frame = Frame(execution, key, tries)
+        frame = Frame(execution, key, tries, options.key_scope)
         task = asyncio.current_task(execution.loop)
         if facts.key_place is not None:
             kwargs = facts.key_place.filled(args, kwargs, frame.idempotency_key)
         begun = worker.now_ms() if tries > 1 or record is not None else first_at
+        begun = begun if key_since is None else key_since
         try:
             if failpoints.is_armed():
                 failpoints.hit("step.before_body", str(key))
@@ -86,7 +93,7 @@ async def run_step(
             )
         except asyncio.CancelledError as error:
             if execution.is_from_outside(error):
-                execution.save(execution.row(key, "run", StepState.CUT, first_at, tries=tries))
+                execution.save(execution.row(key, "run", StepState.CUT, key_since or first_at, tries=tries))
                 raise
             failure: BaseException = error
         except GeneratorExit as error:
@@ -103,7 +110,7 @@ async def run_step(
                 await execution.recall.take_turn()
             return value
         execution.check_usable()
-        await _failed_try(execution, key, failure, tries, first_at, options)
+        await _failed_try(execution, key, failure, tries, first_at, key_since or first_at, options)
 
 
 def _is_raised_here(task: asyncio.Task[Any] | None) -> bool:
@@ -128,11 +135,11 @@ async def _body(
     execution.steps_in_flight.add(frame.key)
     try:
         if options.timeout_ms is None:
-            return await _call(execution, function, args, kwargs, is_async)
+            return await call_body(execution, function, args, kwargs, is_async)
         limit = asyncio.timeout(options.timeout_ms / 1000)
         try:
             async with limit:
-                return await _call(execution, function, args, kwargs, is_async)
+                return await call_body(execution, function, args, kwargs, is_async)
         except TimeoutError as error:
             if limit.expired():
                 raise errors.StepTimedOut(
@@ -149,13 +156,14 @@ async def _body(
             execution.loop.call_soon(execution.drain)
 
 
-async def _call(
+async def call_body(
     execution: Execution,
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     is_async: bool,
 ) -> Any:
+    """Call a function as a step's body, or as a part of one: a plain one in a thread."""
     if is_async:
         return await function(*args, **kwargs)
     while True:
@@ -176,6 +184,7 @@ async def _failed_try(
     failure: BaseException,
     tries: int,
     first_at: Millis,
+    started_at: Millis,
     options: StepOptions,
 ) -> None:
     """Save a failed try and wait for the next, or save the failure and raise it."""
@@ -190,7 +199,7 @@ async def _failed_try(
     )
     if decision.delay_ms is None:
         text = error_text(failure, is_final=retry.is_final(failure))
-        row = execution.row(key, "run", StepState.FAILED, first_at, tries=tries, error=text)
+        row = execution.row(key, "run", StepState.FAILED, started_at, tries=tries, error=text)
         execution.save(row)
         if execution.recall.has_queue():
             await execution.recall.take_turn()
@@ -208,7 +217,7 @@ async def _failed_try(
     )
     wake_at = now + decision.delay_ms
     execution.save(
-        execution.row(key, "run", StepState.OPEN, first_at, tries=tries, error=text, wake_at=wake_at)
+        execution.row(key, "run", StepState.OPEN, started_at, tries=tries, error=text, wake_at=wake_at)
     )
     await execution.durable()
     await execution.parking.back_off(wake_at)

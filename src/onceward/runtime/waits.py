@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
 
 
+UUID7 = "uuid7"
+"""What a verb asks for that wants a UUID in the order of time."""
+
+
 async def sleep(execution: Execution, key: StepKey, delay_ms: Millis) -> None:
     """Return when the deadline that was fixed at the first time has passed."""
     record = await execution.saved(key, "sleep")
@@ -37,12 +41,21 @@ async def sleep(execution: Execution, key: StepKey, delay_ms: Millis) -> None:
         await execution.recall.take_turn()
 
 
-async def value(execution: Execution, key: StepKey, kind: str) -> Any:
+def kind_of(drawn_as: str) -> str:
+    """Give the kind of record of a drawn value: UUIDs of both versions are one.
+
+    What is saved answers, whichever version the code asks for now.
+    """
+    return "uuid" if drawn_as == UUID7 else drawn_as
+
+
+async def value(execution: Execution, key: StepKey, drawn_as: str) -> Any:
     """Draw once, save, and give the same for ever: a UUID, the time, or a number in [0, 1)."""
+    kind = kind_of(drawn_as)
     record = await execution.saved(key, kind)
     if record is None or record.output is None:
         now = execution.worker.now_ms()
-        drawn = _draw(execution, kind, now)
+        drawn = _draw(execution, drawn_as, now)
         record = execution.row(key, kind, StepState.DONE, now, output=json_text(drawn))
         execution.save(record)
         if execution.recall.has_queue():
@@ -65,6 +78,8 @@ def _read(kind: str, output: str) -> Any:
 def _draw(execution: Execution, kind: str, now: Millis) -> Any:
     if kind == "uuid":
         return str(execution.worker.ids.uuid4())
+    if kind == UUID7:
+        return str(execution.worker.ids.uuid7())
     if kind == "now":
         return now
     return execution.worker.ids.draw()

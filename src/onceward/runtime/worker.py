@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import msgspec
+
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints, json_plain
 from onceward.core.ids import RUN_ID_PREFIX, IdSource, content_hash
@@ -33,15 +35,15 @@ from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, 
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
+from onceward.runtime.judging import Reading, judged
+from onceward.runtime.keys import Keys
 from onceward.runtime.looking import Looking
-from onceward.runtime.routes import Routes
+from onceward.runtime.routes import Route, Routes
+from onceward.runtime.starts import check_depth
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
 
 _log = logging.getLogger("onceward.worker")
-
-DEPTH_MAX = 100
-"""Runs that start runs that start runs: beyond this it is a loop (F50)."""
 
 UNWIND_S_MAX = 5
 """How long code may take to unwind when this process stops; then its lease decides."""
@@ -137,10 +139,11 @@ class Worker:
         self._unloaded = asyncio.Event()
         self.ends = Ends(self)
         self.children = Children(self)
+        self.keys = Keys(self)
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
         self._rejoined = asyncio.Event()
-        self.steer_child: Callable[[str, str], Coroutine[Any, Any, None]] = _no_steering
+        self.steer_child: Callable[..., Coroutine[Any, Any, None]] = _no_steering
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -226,26 +229,43 @@ class Worker:
 
     # --- accepting -------------------------------------------------------------------------------
 
-    def runs_for(self, source: str, type_: str, now: Millis, *, parent: RunRow | None = None) -> list[NewRun]:
-        """Give a new run for every workflow that subscribed to such an event."""
-        found = []
-        for name, deadline_ms in self.routes.match(source, type_):
-            found.append(
-                NewRun(
-                    run_id=self.ids.run_id(),
-                    workflow=name,
-                    created_at=now,
-                    deadline_at=None if deadline_ms is None else now + deadline_ms,
-                    parent_run_id=None if parent is None else parent.run_id,
-                    parent_generation=None if parent is None else parent.generation,
-                    depth=0 if parent is None else parent.depth + 1,
-                    is_claimed=parent is None and self._reserve(name),
-                )
+    def runs_for(
+        self, event: EventRow, *, parent: RunRow | None = None, version: int | None = None
+    ) -> list[NewRun]:
+        """Give a new run for every workflow that subscribed to such an event.
+
+        Args:
+            event: as it will be stored.
+            parent: the run that emits it.
+            version: what its source says that it is.
+        """
+        now, found = event.received_at, []
+        reading = Reading(event, self.settings.namespace, version)
+        for route in self.routes.match(event.source, event.type):
+            run = NewRun(
+                run_id=self.ids.run_id(),
+                workflow=route.workflow,
+                created_at=now,
+                deadline_at=None if route.deadline_ms is None else now + route.deadline_ms,
+                parent_run_id=None if parent is None else parent.run_id,
+                parent_generation=None if parent is None else parent.generation,
+                depth=0 if parent is None else parent.depth + 1,
             )
+            if not route.rules.is_empty:
+                run = judged(run, event, route.rules, reading)
+            found.append(run if parent is not None else self._placed(run, route))
         return found
 
-    def _reserve(self, workflow: str) -> bool:
+    def _placed(self, run: NewRun, route: Route) -> NewRun:
+        """Give a run that is about to be accepted as ours, where a slot is free: start is claim."""
+        is_claimed = run.hold_reason is None and self._reserve(route)
+        return msgspec.structs.replace(run, is_claimed=True) if is_claimed else run
+
+    def _reserve(self, route: Route) -> bool:
         """Promise a slot to a run that is about to be accepted: start is claim."""
+        workflow = route.workflow
+        if not route.rules.may_begin_at_once:
+            return False
         if self.is_draining or workflow not in self.workflows or self._free() <= 0 or not self.process_id:
             return False
         self._reserved += 1
@@ -276,8 +296,12 @@ class Worker:
                 continue
             if run.is_claimed:
                 self._begin(claimed_row(run, accept.event), accept.event, [], holder, asked_at)
+            elif run.clash == "replace":
+                self.hint()  # somebody may have to make room
             else:
                 self.claim_due()
+        if accepted.is_duplicate and accept.deliveries:
+            await self.keys.redelivered(accepted)
         return accepted
 
     async def has_rejoined(self, within_s: float) -> bool:
@@ -297,15 +321,9 @@ class Worker:
         self, workflow: Workflow[..., Any], event_id: str | None, payload: str, content_hash: str | None
     ) -> Accept:
         """Give the commit that starts a run of *workflow* from outside any run."""
-        now = self.now_ms()
-        deadline_ms = workflow.policies.deadline_ms
-        run = NewRun(
-            run_id=self.ids.run_id(),
-            workflow=workflow.name,
-            created_at=now,
-            deadline_at=None if deadline_ms is None else now + deadline_ms,
-            is_claimed=self._reserve(workflow.name),
-        )
+        now, route = self.now_ms(), self.routes.of(workflow.name)
+        deadline_at = None if route.deadline_ms is None else now + route.deadline_ms
+        run = NewRun(self.ids.run_id(), workflow.name, created_at=now, deadline_at=deadline_at)
         event = EventRow(
             source=f"start/{workflow.name}",
             # One draw for both: in order of time, so that the index of events touches few pages.
@@ -315,7 +333,7 @@ class Worker:
             received_at=now,
             content_hash=content_hash,
         )
-        return Accept(event, [run])
+        return Accept(event, [self._placed(self.keys.keyed(run, event, workflow), route)])
 
     def emit_accept(
         self,
@@ -329,7 +347,7 @@ class Worker:
         occurred_at: Millis | None = None,
     ) -> Accept:
         """Give the commit of an event emitted inside a run, guarded by the run's fence."""
-        self.check_depth(execution.run)
+        check_depth(execution.run)
         checked_name(type_, "event type")
         now = self.now_ms()
         text = json_plain.encode_payload(
@@ -346,17 +364,8 @@ class Worker:
             # Where the caller chose the id, others may choose it too; see IdClash.
             content_hash=content_hash(text) if source.startswith("emit/") else None,
         )
-        runs = self.runs_for(source, type_, now, parent=execution.run)
+        runs = self.runs_for(event, parent=execution.run)
         return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)
-
-    def check_depth(self, run: RunRow) -> None:
-        """Refuse a chain of runs that starts itself for ever."""
-        if run.depth >= DEPTH_MAX:
-            raise errors.StepMisuse(
-                f"Run {run.run_id} is {run.depth} starts deep.",
-                means="Workflows that start or trigger each other in a circle would never end.",
-                todo="Break the circle: do not emit the event that started the run.",
-            )
 
     # --- claiming --------------------------------------------------------------------------------
 
@@ -518,6 +527,8 @@ class Worker:
 
     def _tell(self, run: RunRow) -> None:
         self.ends.tell(run)
+        if run.key is not None:
+            self.claim_due()  # who waited for its key is due
         if run.is_called and run.parent_run_id is not None:
             parent = self.executions.get(run.parent_run_id)
             if parent is not None:
@@ -542,7 +553,7 @@ class Worker:
         execution = self.executions.get(run_id)
         if execution is not None:
             execution.stop("lost")
-        if move.due_at is not None:
+        if move.due_at is not None or move.key is not None:
             self.claim_due()
         if move.wakes_run_id is not None:
             parent = self.executions.get(move.wakes_run_id)
@@ -627,7 +638,7 @@ class Worker:
         self.claim_due()
 
 
-async def _no_steering(run_id: str, verb: str) -> None:
+async def _no_steering(run_id: str, verb: str, actor: str = "parent") -> None:  # noqa: ARG001
     raise errors.ConfigError(f"{verb} of run {run_id} needs an app.")
 
 

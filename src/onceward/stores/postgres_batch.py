@@ -7,18 +7,23 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
 from onceward.core import errors
+from onceward.core.model import EventRow, NewRun, SkippedRow
 from onceward.core.ports import Accept, Accepted, Advance, Batch, Claim
+from onceward.core.rules import FAR_MS, WAITS_FOR_KEY
 from onceward.stores.postgres_rows import (
     AttemptColumns,
     DeliveryColumns,
     EventColumns,
+    FreedColumns,
     HolderColumns,
+    JudgedColumns,
+    KeyColumns,
     MoveColumns,
     RunColumns,
     StepColumns,
@@ -26,16 +31,22 @@ from onceward.stores.postgres_rows import (
     attempt_columns,
     delivery_columns,
     event_columns,
+    freed_columns,
+    is_judged,
+    judged_columns,
     move_columns,
+    raise_columns,
     run_columns,
     step_columns,
 )
 from onceward.stores.postgres_session import Result
 from onceward.stores.postgres_statements import Call, Parameter, Statement, encode_rows, parameter, text_array
+from onceward.stores.rows import to_value
 
 EventKey = tuple[str, str]
 
 _BY_RUN = attrgetter("run_id")
+_BY_SUBJECT = attrgetter("workflow", "subject")
 _BY_EVENT = attrgetter("source", "id")
 _BY_DELIVERY = attrgetter("source", "event_id", "delivery_id")
 
@@ -47,6 +58,13 @@ class Outcome:
     lost_fences: set[tuple[str, int]] = field(default_factory=set)  # run id, fence that it has not
     lost_events: set[EventKey] = field(default_factory=set)  # not inserted: taken, or refused
     claimed: list[tuple[Any, ...]] = field(default_factory=list)  # run and event, column by column
+    skipped: dict[EventKey, dict[str, SkippedRow]] = field(default_factory=dict)  # by workflow
+
+    def skip(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Take in workflows that have no run of an event, by rows of their table."""
+        for row in rows:
+            skipped = to_value(SkippedRow, row)
+            self.skipped.setdefault((skipped.source, skipped.event_id), {})[skipped.workflow] = skipped
 
 
 @dataclass(frozen=True)
@@ -55,6 +73,7 @@ class Winner:
 
     content_hash: str | None
     runs: dict[str, str]
+    skipped: dict[str, SkippedRow]
 
 
 class PackedBatch:
@@ -88,6 +107,9 @@ class PackedBatch:
         self._wakes: list[WakeColumns] = []
         self._events: list[EventColumns] = []
         self._runs: list[RunColumns] = []
+        self._judged: list[JudgedColumns] = []
+        self._freed: list[FreedColumns] = []
+        self._keys: bytes | None = None
         self._deliveries: list[DeliveryColumns] = []
         # Unguarded ones first: whether they are written does not hang on anybody's fence.
         for accept in batch.accepts:
@@ -120,6 +142,9 @@ class PackedBatch:
             self._take_accept(accept, run_id, fence)
         if move is not None:
             self._moves.append(move_columns(run_id, fence, move))
+            freed = freed_columns(run_id, fence, move)
+            if freed is not None:
+                self._freed.append(freed)
             if move.log is not None:
                 self._attempts.append(attempt_columns(run_id, fence, move.log))
             if move.wakes_run_id is not None:
@@ -136,7 +161,8 @@ class PackedBatch:
             if by_run is not None:
                 self._guarded.add(key)
             self._events.append(event_columns(event, by_run, by_fence))
-            self._runs += [run_columns(event, run) for run in accept.runs]
+            for run in accept.runs:
+                self._take_run(event, run)
         elif key in self._guarded:
             raise errors.StoreError(
                 f"Two commits of one batch bring event {event.id!r} of source {event.source!r}, the first for a run.",
@@ -148,6 +174,46 @@ class PackedBatch:
             for number, delivery in enumerate(accept.deliveries)
         ]
 
+    def _take_run(self, event: EventRow, run: NewRun) -> None:
+        if is_judged(event, run):
+            self._judged.append(judged_columns(event, run))
+        else:
+            self._runs.append(run_columns(event, run))
+
+    def _lock_keys(self) -> None:
+        keys = {KeyColumns(row.workflow, row.key) for row in self._judged if row.key is not None}
+        keys |= {KeyColumns(row.workflow, row.key) for row in self._freed}
+        if keys:
+            self._keys = encode_rows(sorted(keys))
+            self._add("lock_keys", keys=self._keys)
+
+    def _judge_in_rounds(self) -> None:
+        """Judge runs: one of each subject and key by a statement, the next by the next, in their order."""
+        rounds: list[list[JudgedColumns]] = []
+        seen: dict[tuple[str, str, str], int] = {}
+        for row in self._judged:
+            places = [
+                (kind, row.workflow, value)
+                for kind, value in (("subject", row.subject), ("key", row.key))
+                if value is not None
+            ]
+            number = max((seen.get(place, -1) for place in places), default=-1) + 1
+            seen.update(dict.fromkeys(places, number))
+            if number == len(rounds):
+                rounds.append([])
+            rounds[number].append(row)
+        for rows in rounds:
+            raised = [found for row in rows if (found := raise_columns(row)) is not None]
+            if raised:
+                self._add("raise_versions", raised=encode_rows(sorted(raised, key=_BY_SUBJECT)))
+            rows.sort(key=_BY_RUN)
+            self._add(
+                "start_judged",
+                judged=encode_rows(rows),
+                waits=parameter(WAITS_FOR_KEY),
+                far=parameter(FAR_MS),
+            )
+
     def _make_calls(self, claims: Sequence[Claim]) -> None:
         if self._holders:
             self._add("fences", holders=encode_rows(self._holders))
@@ -157,6 +223,8 @@ class PackedBatch:
             self._events.sort(key=_BY_EVENT)
             self._runs.sort(key=_BY_RUN)
             self._add("accept", events=encode_rows(self._events), runs=encode_rows(self._runs))
+        self._lock_keys()
+        self._judge_in_rounds()
         if self._deliveries:
             self._deliveries.sort(key=_BY_DELIVERY)
             self._add("deliver", deliveries=encode_rows(self._deliveries))
@@ -170,6 +238,11 @@ class PackedBatch:
         if self._wakes:
             self._wakes.sort(key=_BY_RUN)
             self._add("wake", wakes=encode_rows(self._wakes))
+        if self._freed:
+            self._freed.sort(key=_BY_RUN)
+            self._add("free_keys", freed=encode_rows(self._freed))
+        if self._keys is not None:
+            self._add("drop_unclaimed", keys=self._keys)
         for claim in claims:
             self._add(
                 "claim",
@@ -199,6 +272,8 @@ class PackedBatch:
                     }
             elif name == "accept":
                 outcome.lost_events = set(rows(result))
+            elif name == "start_judged":
+                outcome.skip(rows(result))
             elif name == "claim":
                 outcome.claimed += rows(result)
         return outcome
@@ -215,7 +290,8 @@ class PackedBatch:
             return False
         first = self.firsts[key]
         if first.runs:
-            return all(winner.runs.get(run.workflow) == run.run_id for run in first.runs)
+            made = winner.runs | {skipped.workflow: skipped.run_id for skipped in winner.skipped.values()}
+            return all(made.get(run.workflow) == run.run_id for run in first.runs)
         if first.deliveries:
             return first.deliveries[0].delivery_id in accepted
         return not winner.runs
@@ -223,7 +299,8 @@ class PackedBatch:
     def concerns_others(self, outcome: Outcome) -> bool:
         """Say whether it wrote what another process may want to know: ends, wake-ups, due runs."""
         return any(move.is_out or move.due_at is not None for move in self._moves) or any(
-            not run.is_claimed and (run.source, run.event_id) not in outcome.lost_events for run in self._runs
+            not run.is_claimed and (run.source, run.event_id) not in outcome.lost_events
+            for run in (*self._runs, *self._judged)
         )
 
     def lost_keys(self, outcome: Outcome) -> set[EventKey]:
@@ -254,14 +331,15 @@ class PackedBatch:
         if is_refused or (key in outcome.lost_events and winner is None):
             return Accepted(False, False, {}, is_refused=True)
         if winner is None:
-            first = self.firsts[key]
+            first, skipped = self.firsts[key], outcome.skipped.get(key, {})
+            runs = {run.workflow: run.run_id for run in first.runs if run.workflow not in skipped}
             if first is accept:
-                return Accepted(False, False, {run.workflow: run.run_id for run in accept.runs})
-            winner = Winner(first.event.content_hash, {run.workflow: run.run_id for run in first.runs})
+                return Accepted(False, False, runs, skipped)
+            winner = Winner(first.event.content_hash, runs, skipped)
         is_clash = None not in (event.content_hash, winner.content_hash) and (
             event.content_hash != winner.content_hash
         )
-        return Accepted(True, is_clash, winner.runs)
+        return Accepted(True, is_clash, winner.runs, winner.skipped)
 
     def held(self, outcome: Outcome) -> list[bool]:
         """Give for each advance whether its fence held."""

@@ -11,11 +11,15 @@ from typing import Any
 import msgspec
 
 from onceward.core import errors
-from onceward.core.model import AuditRow, EventRow, NewRun, StepKey, StepRow
+from onceward.core.claims import Holder, is_free
+from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, StepKey, StepRow
 from onceward.core.ports import Accept, Accepted, RunMove, Steer
+from onceward.core.states import RunState
 from onceward.stores.postgres_rows import (
+    KeyColumns,
     WakeColumns,
     attempt_columns,
+    freed_columns,
     is_off_queue,
     is_suspect,
     step_columns,
@@ -51,12 +55,19 @@ class PostgresOperators:
         run_id, move = steer.run_id, steer.move
         mine = parameters(run_id=run_id)
         self._do(session, "stop_owner", **mine)
+        keys = _keys_of(steer)
+        if keys:
+            self._do(session, "lock_keys", keys=encode_rows(keys))
         touched = {run_id} if move.wakes_run_id is None else {run_id, move.wakes_run_id}
         self._do(session, "lock_queue", run_ids=text_array(sorted(touched)))
         steered = self._do(session, "steer_run", **mine, **_steered(steer))
         if not steered:
             return False
         ((fence,),) = steered
+        if steer.claim is not None:
+            self._reclaim(session, run_id, steer.claim, move.now)
+        if move.key is not None and move.state is RunState.CANCELLING:
+            self._do(session, "unreplace", **mine, **parameters(workflow=move.key[0], key=move.key[1]))
         if is_off_queue(move.state):
             self._do(session, "leave_queue", run_ids=text_array([run_id]))
         else:
@@ -69,8 +80,35 @@ class PostgresOperators:
             self._do(session, "reopen", **mine, generation=generation, keys=_keys(steer.reopen))
         self._save_steps(session, run_id, fence, move.generation, steer.copies)
         self._follow_up(session, run_id, fence, move)
+        if keys:
+            self._do(session, "drop_unclaimed", keys=encode_rows(keys))
         self._insert_audit(session, steer.audit)
         return True
+
+    def _reclaim(self, session: Session, run_id: str, claim: KeyClaim, now: Millis) -> None:
+        """Let a run that is to run again hold its key, whose row is locked.
+
+        Raises:
+            KeyTaken: another run holds it.
+        """
+        place = parameters(workflow=claim.workflow, key=claim.key)
+        for holder_id, claimed_at, payload_hash, state, once, window_ms in self._do(
+            session, "holder_of", **place
+        ):
+            if holder_id == run_id:
+                return
+            state = None if state is None else RunState(state)
+            holder = Holder(holder_id, claimed_at, payload_hash, state, once, window_ms)
+            if not is_free(claim.once, claim.window_ms, "reject", holder, now):
+                raise errors.KeyTaken(claim.workflow, claim.key, holder_id)
+        held = parameters(
+            run_id=run_id,
+            once=claim.once,
+            window_ms=claim.window_ms,
+            claimed_at=now,
+            payload_hash=claim.payload_hash,
+        )
+        self._do(session, "hold_key", **place, **held)
 
     def _save_steps(
         self, session: Session, run_id: str, fence: int, generation: int, steps: Sequence[StepRow]
@@ -87,6 +125,9 @@ class PostgresOperators:
         if move.wakes_run_id is not None:
             wake = WakeColumns(move.wakes_run_id, move.now, run_id, fence)
             self._do(session, "wake", wakes=encode_rows([wake]))
+        freed = freed_columns(run_id, fence, move)
+        if freed is not None:
+            self._do(session, "free_keys", freed=encode_rows([freed]))
 
     def _insert_audit(self, session: Session, audit: AuditRow) -> None:
         self._do(session, "insert_audit", **parameters(**msgspec.structs.asdict(audit)))
@@ -106,6 +147,7 @@ class PostgresOperators:
 
         Raises:
             NotFound: there is no such event.
+            KeyTaken: another run holds the key that it claims.
         """
         (run,) = accept.runs
         event = accept.event
@@ -120,6 +162,10 @@ class PostgresOperators:
             ((run_id,),) = self._do(session, "replayed", **key)
             # The same run again is this very call, whose reply was lost.
             return Accepted(run_id != run.run_id, False, {run.workflow: run_id}), False
+        if run.key is not None and run.once is not None:
+            self._do(session, "lock_keys", keys=encode_rows([KeyColumns(run.workflow, run.key)]))
+            claim = KeyClaim(run.workflow, run.key, run.once, run.payload_hash, run.window_ms)
+            self._reclaim(session, run.run_id, claim, run.created_at)
         self._save_steps(session, run.run_id, 0, 1, copies)
         self._insert_audit(session, audit)
         return Accepted(False, False, {run.workflow: run.run_id}), True
@@ -145,7 +191,16 @@ def _steered(steer: Steer) -> dict[str, Parameter]:
         problem_at=move.problem_at,
         dismissed_at=move.dismissed_at,
         warning=move.warning,
+        key=None if steer.claim is None else steer.claim.key,
     )
+
+
+def _keys_of(steer: Steer) -> list[KeyColumns]:
+    """Give the keys that an action claims, gives free, or whose holder it cancels."""
+    keys = set() if steer.move.key is None else {KeyColumns(*steer.move.key)}
+    if steer.claim is not None:
+        keys.add(KeyColumns(steer.claim.workflow, steer.claim.key))
+    return sorted(keys)
 
 
 def _keys(keys: Sequence[StepKey]) -> bytes:
@@ -167,4 +222,6 @@ def _replayed(run: NewRun) -> dict[str, Parameter]:
         is_called=int(run.is_called),
         depth=run.depth,
         input=run.input,
+        is_stale=int(run.is_stale),
+        key=run.key,
     )

@@ -13,6 +13,7 @@ from onceward.core.model import (
     EventRow,
     ProcessRow,
     RunRow,
+    SkippedRow,
     StepRow,
     WorkflowRow,
 )
@@ -105,6 +106,15 @@ class PostgresReads:
         """Give the deliveries of an event, oldest first."""
         return to_values(DeliveryRow, self._read("deliveries", source=source, event_id=event_id))
 
+    def skipped(self, source: str, event_id: str) -> list[SkippedRow]:
+        """Give the workflows that want an event and have no run of it, and why."""
+        return to_values(SkippedRow, self._read("skipped", source=source, event_id=event_id))
+
+    def holder(self, workflow: str, key: str) -> str | None:
+        """Give the id of the run that holds a key, or None."""
+        rows = self._read("holder", workflow=workflow, key=key)
+        return rows[0][0] if rows else None
+
     def children(self, run_id: str) -> list[RunRow]:
         """Give the runs that a run started or called."""
         return to_values(RunRow, self._read("children", run_id=run_id))
@@ -153,8 +163,8 @@ class PostgresReads:
     def look(self, process_id: str, workflows: Sequence[str]) -> Look:
         """Give what a process wants to know once a poll, with one query."""
         call = self._call("look", process_id=parameter(process_id), workflows=text_array(workflows))
-        due, lease, owned, woken = self._reader.run(lambda session: session.execute(call))[0]
-        return Look(due, lease, owned, tuple(woken.split(",")) if woken else ())
+        due, lease, owned, woken, replaced = self._reader.run(lambda session: session.execute(call))[0]
+        return Look(due, lease, owned, _listed(woken), _listed(replaced))
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""
@@ -184,3 +194,7 @@ class PostgresReads:
             raise ValueError(f"There is no table {table!r}; there are {', '.join(TABLES)}.")
         text = f'select * from "{self.schema_name}".{table} where namespace = :namespace'  # noqa: S608
         return statement(f"dump_{table}", text)
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()

@@ -7,6 +7,7 @@ null is left out of the JSON, which spares the server a tenth of the work of rea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -79,6 +80,48 @@ class RunColumns(msgspec.Struct, omit_defaults=True):
     parent_run_id: str | None = None
     parent_generation: int | None = None
     input: str | None = None
+
+
+class JudgedColumns(RunColumns, omit_defaults=True, kw_only=True):
+    """A run that hangs on more than its event's being new."""
+
+    subject: str | None = None
+    version: str | None = None
+    drops_stale: bool | None = None  # false is a default of bool's, which would be left out
+    key: str | None = None
+    once: str | None = None
+    window_ms: Millis | None = None
+    clash: str | None = None
+    payload_hash: str | None = None
+    hold_reason: str | None = None
+
+
+class KeyColumns(msgspec.Struct, frozen=True, order=True):
+    """A key that a commit claims or gives free."""
+
+    workflow: str
+    key: str
+
+
+class FreedColumns(msgspec.Struct):
+    """A run with a key that ended."""
+
+    run_id: str
+    fence: int
+    workflow: str
+    key: str
+    state: str
+    now: Millis
+
+
+class RaiseColumns(msgspec.Struct):
+    """The version of its subject that an event brings, for one workflow."""
+
+    source: str
+    event_id: str
+    workflow: str
+    subject: str
+    version: str
 
 
 class DeliveryColumns(msgspec.Struct, omit_defaults=True):
@@ -217,7 +260,52 @@ def event_columns(event: EventRow, by_run: str | None, by_fence: int | None) -> 
 
 def run_columns(event: EventRow, run: NewRun) -> RunColumns:
     """Give a run of an event."""
-    return RunColumns(
+    return RunColumns(*_run_values(event, run))
+
+
+def is_judged(event: EventRow, run: NewRun) -> bool:
+    """Say whether a run hangs on more than its event's being new."""
+    return has_version(event, run) or run.key is not None or run.hold_reason is not None
+
+
+def has_version(event: EventRow, run: NewRun) -> bool:
+    """Say whether an event brings a version of its subject for a run's workflow."""
+    return run.version is not None and event.subject is not None
+
+
+def judged_columns(event: EventRow, run: NewRun) -> JudgedColumns:
+    """Give a run of an event with what it hangs on."""
+    is_versioned = has_version(event, run)
+    return JudgedColumns(
+        *_run_values(event, run),
+        subject=event.subject if is_versioned else None,
+        version=run.version if is_versioned else None,
+        drops_stale=run.drops_stale,
+        key=run.key,
+        once=run.once,
+        window_ms=run.window_ms,
+        clash=run.clash,
+        payload_hash=run.payload_hash,
+        hold_reason=run.hold_reason,
+    )
+
+
+def raise_columns(row: JudgedColumns) -> RaiseColumns | None:
+    """Give the version that an event brings, if it brings one."""
+    if row.subject is None or row.version is None:
+        return None
+    return RaiseColumns(row.source, row.event_id, row.workflow, row.subject, row.version)
+
+
+def freed_columns(run_id: str, fence: int, move: RunMove) -> FreedColumns | None:
+    """Give a run that a move ends and that has a key; None for any other."""
+    if move.key is None or move.state not in TERMINAL:
+        return None
+    return FreedColumns(run_id, fence, *move.key, move.state, move.now)
+
+
+def _run_values(event: EventRow, run: NewRun) -> tuple[Any, ...]:
+    return (
         event.source,
         event.id,
         run.run_id,

@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 
 from onceward.core import errors, failpoints
+from onceward.core.model import SkippedRow
 from onceward.core.ports import Batch, BatchResult, Claimed
 from onceward.stores.postgres_batch import EventKey, Outcome, PackedBatch, Winner
 from onceward.stores.postgres_connection import Link
@@ -31,7 +32,7 @@ from onceward.stores.postgres_statements import (
     unwritable,
     wire_text,
 )
-from onceward.stores.rows import RUN_WIDTH, to_claimed
+from onceward.stores.rows import RUN_WIDTH, to_claimed, to_value
 
 CATCH_UPS_MAX = 2
 """How often a batch is sent anew because the row names another predecessor than this store knew."""
@@ -215,9 +216,12 @@ class BatchWriter:
         for source, event_id, content_hash, workflow, run_id in session.execute(
             self._call("winners", keys=encode_rows(wanted))
         ):
-            winner = found.setdefault((source, event_id), Winner(content_hash, {}))
+            winner = found.setdefault((source, event_id), Winner(content_hash, {}, {}))
             if run_id is not None:
                 winner.runs[workflow] = run_id
+        for row in session.execute(self._call("skipped_of", keys=encode_rows(wanted))):
+            skipped = to_value(SkippedRow, row)
+            found[skipped.source, skipped.event_id].skipped[skipped.workflow] = skipped
         return found
 
     def _claimed(self, session: Session, batch: Batch, rows: list[tuple[Any, ...]]) -> list[Claimed]:
@@ -255,6 +259,7 @@ class BatchWriter:
             outcome.lost_events = {
                 key for key in keys if not packed.is_winner(key, winners.get(key), accepted)
             }
+            outcome.skipped = {key: winner.skipped for key, winner in winners.items()}
         return outcome
 
     def _accepted_deliveries(

@@ -19,6 +19,7 @@ from onceward.core.model import (
     EventRow,
     ProcessRow,
     RunRow,
+    SkippedRow,
     StepRow,
     WorkflowRow,
 )
@@ -42,6 +43,7 @@ COLUMN_MACROS: Mapping[str, str] = {
     "audit": columns(AuditRow, "a"),
     "workflow": columns(WorkflowRow, "w"),
     "process": columns(ProcessRow, "p"),
+    "skip": columns(SkippedRow, "s"),
 }
 """Macros for the ``select`` lists of the statements."""
 
@@ -56,6 +58,10 @@ TABLES = (
     "workflow",
     "process",
     "committer",
+    "version",
+    "skipped",
+    "holder",
+    "waiter",
 )
 """Every table with rows of a namespace, without prefix."""
 

@@ -185,7 +185,8 @@ class SqliteStore(SqliteReads):
             connection.execute(sql["insert_committer"], (namespace, process.process_id, process.epoch))
             for row in workflows:
                 connection.execute(
-                    sql["save_workflow"], (namespace, row.name, row.triggers, row.seen_at, row.deadline_ms)
+                    sql["save_workflow"],
+                    (namespace, row.name, row.triggers, row.seen_at, row.deadline_ms, row.rules),
                 )
 
     def heartbeat(self, process_id: str, epoch: int, lease_until: Millis) -> None:
@@ -316,6 +317,7 @@ class SqliteStore(SqliteReads):
                     (self.namespace, event.source, event.id, run.workflow, run.replay_id),
                 ).fetchone()
                 return Accepted(True, False, {run.workflow: row[0]})
+            self._writes.claim_key(connection, run)
             self._writes.save_steps(connection, run.run_id, 1, copies)
             self._writes.insert_audit(connection, audit)
             failpoints.hit("steer.before_commit")

@@ -13,6 +13,7 @@ from onceward.core.model import (
     EventRow,
     ProcessRow,
     RunRow,
+    SkippedRow,
     StepRow,
     WorkflowRow,
 )
@@ -104,6 +105,15 @@ class SqliteReads:
         """Give the deliveries of an event, oldest first."""
         return to_values(DeliveryRow, self._read("deliveries", source=source, event_id=event_id))
 
+    def skipped(self, source: str, event_id: str) -> list[SkippedRow]:
+        """Give the workflows that want an event and have no run of it, and why."""
+        return to_values(SkippedRow, self._read("skipped", source=source, event_id=event_id))
+
+    def holder(self, workflow: str, key: str) -> str | None:
+        """Give the id of the run that holds a key, or None."""
+        rows = self._read("holder", workflow=workflow, key=key)
+        return rows[0][0] if rows else None
+
     def children(self, run_id: str) -> list[RunRow]:
         """Give the runs that a run started or called."""
         return to_values(RunRow, self._read("children", run_id=run_id))
@@ -151,10 +161,12 @@ class SqliteReads:
 
     def look(self, process_id: str, workflows: Sequence[str]) -> Look:
         """Give what a process wants to know once a poll, with one query."""
-        ((due, lease, owned, woken, others),) = self._select("look", process_id, json_list(workflows))
+        ((due, lease, owned, woken, others, replaced),) = self._select(
+            "look", process_id, json_list(workflows)
+        )
         if others and any(self._connections.is_free(other) for other in others.split(",")):
             lease = 0
-        return Look(due, lease, owned, tuple(woken.split(",")) if woken else ())
+        return Look(due, lease, owned, _listed(woken), _listed(replaced))
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""
@@ -178,6 +190,10 @@ class SqliteReads:
                 names = [column[0] for column in cursor.description]
                 found[table] = [dict(zip(names, row, strict=True)) for row in cursor]
         return found
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()
 
 
 def _dump_statement(table: str) -> str:

@@ -18,15 +18,18 @@ from onceward.core.model import (
     AuditRow,
     DeliveryRow,
     EventRow,
+    KeyClaim,
     Millis,
     NewRun,
     RunRow,
+    SkippedRow,
     StepRow,
 )
 from onceward.core.ports import Accept, Accepted, Advance, Claim, Claimed, RunMove, Steer
 from onceward.core.states import TERMINAL, RunState
 from onceward.core.takeover import SUSPECT_FROM, lost_runs
 from onceward.stores.rows import to_claimed, to_value
+from onceward.stores.sqlite_judging import SqliteJudging
 
 
 def json_list(values: Sequence[str]) -> str:
@@ -96,6 +99,7 @@ class SqliteWrites:
     def __init__(self, sql: Mapping[str, str], namespace: str) -> None:
         self._sql = sql
         self._namespace = namespace
+        self._judging = SqliteJudging(sql, namespace)
 
     # --- from inside a run -------------------------------------------------------------------
 
@@ -159,7 +163,8 @@ class SqliteWrites:
             connection.execute(sql["mark_suspect"], (namespace, run_id, suspect))
 
     def follow_up(self, connection: sqlite3.Connection, run_id: str, move: RunMove) -> None:
-        """Log the attempt that a move ends and wake the parent that waits for it."""
+        """Log the attempt that a move ends, wake the parent that waits for it, give the key free."""
+        self._judging.end(connection, run_id, move)
         if move.log is not None:
             self.insert_attempt(connection, run_id, move.log)
         if move.wakes_run_id is not None:
@@ -195,13 +200,20 @@ class SqliteWrites:
             == 1
         )
         is_clash = False
+        skipped: dict[str, SkippedRow] = {}
         if won:
-            for run in accept.runs:
-                self.insert_run(connection, process_id, event, run)
-            runs = {run.workflow: run.run_id for run in accept.runs}
+            runs = {}
+            for wanted in accept.runs:
+                run = self._judging.judge(connection, event, wanted)
+                if isinstance(run, SkippedRow):
+                    skipped[run.workflow] = run
+                else:
+                    self.insert_run(connection, process_id, event, run)
+                    runs[run.workflow] = run.run_id
         else:
             rows = connection.execute(sql["winner"], (namespace, event.source, event.id)).fetchall()
             runs = dict(rows)
+            skipped = self._judging.skipped(connection, event)
             if event.content_hash is not None:
                 first = connection.execute(
                     sql["content_hash"], (namespace, event.source, event.id)
@@ -210,13 +222,15 @@ class SqliteWrites:
         for number, delivery in enumerate(accept.deliveries):
             outcome = "clash" if is_clash else "accepted" if won and number == 0 else "duplicate"
             self._insert_delivery(connection, delivery, outcome)
-        return Accepted(not won, is_clash, runs)
+        return Accepted(not won, is_clash, runs, skipped)
 
     def insert_run(
         self, connection: sqlite3.Connection, process_id: str, event: EventRow, run: NewRun
     ) -> bool:
         """Insert a run and its place in the queue; False when its identity is taken."""
         claimed = run.is_claimed
+        is_held = run.hold_reason is not None
+        state = RunState.HELD if is_held else RunState.RUNNING if claimed else RunState.QUEUED
         done = connection.execute(
             self._sql["insert_run"],
             (
@@ -226,7 +240,7 @@ class SqliteWrites:
                 event.source,
                 event.id,
                 run.replay_id,
-                RunState.RUNNING if claimed else RunState.QUEUED,
+                state,
                 1 if claimed else 0,
                 run.created_at,
                 run.created_at if claimed else None,
@@ -237,14 +251,29 @@ class SqliteWrites:
                 int(run.is_called),
                 run.depth,
                 run.input,
+                int(run.is_stale),
+                run.key,
+                run.hold_reason or run.reason,
+                run.created_at if is_held else None,
             ),
         ).rowcount
-        if done == 1:
+        if done == 1 and not is_held:
+            due_at = run.created_at if run.due_at is None else run.due_at
             connection.execute(
                 self._sql["insert_queue"],
-                (self._namespace, run.run_id, run.workflow, run.created_at, process_id if claimed else None),
+                (self._namespace, run.run_id, run.workflow, due_at, process_id if claimed else None),
             )
         return done == 1
+
+    def claim_key(self, connection: sqlite3.Connection, run: NewRun) -> None:
+        """Let the run of a replay hold its key, if it is to have it.
+
+        Raises:
+            KeyTaken: another run holds it.
+        """
+        if run.key is not None and run.once is not None:
+            claim = KeyClaim(run.workflow, run.key, run.once, run.payload_hash, run.window_ms)
+            self._judging.reclaim(connection, run.run_id, claim, run.created_at)
 
     def _insert_delivery(self, connection: sqlite3.Connection, row: DeliveryRow, outcome: str) -> None:
         connection.execute(
@@ -357,9 +386,14 @@ class SqliteWrites:
         """Write an operator's action if the run is still as it was read."""
         sql, namespace, run_id, move = self._sql, self._namespace, steer.run_id, steer.move
         seen = (steer.expected_state, steer.expected_generation, steer.expected_fence)
-        done = connection.execute(sql["steer_run"], (namespace, run_id, *seen, *_move_parameters(move)))
+        claimed = None if steer.claim is None else steer.claim.key
+        parameters = (namespace, run_id, *seen, *_move_parameters(move), claimed)
+        done = connection.execute(sql["steer_run"], parameters)
         if done.rowcount != 1:
             return False
+        if steer.claim is not None:
+            self._judging.reclaim(connection, run_id, steer.claim, move.now)
+        self._judging.cancelling(connection, run_id, move)
         if _is_off_queue(move.state):
             connection.execute(sql["leave_queue"], (namespace, run_id))
         else:

@@ -12,23 +12,25 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 
+from onceward.core.model import Skip
 from onceward.core.states import RunState, StepState
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 
-def _any_of(values: type[RunState | StepState]) -> str:
+def _any_of(values: type[RunState | StepState | Skip], column: str = "state") -> str:
     """Give the condition of a CHECK for SQLite, which would build the list of an ``in`` anew for each row."""
-    return " or ".join(f"state = '{value.value}'" for value in values)
+    return " or ".join(f"{column} = '{value.value}'" for value in values)
 
 
-def _in(values: type[RunState | StepState]) -> str:
-    return f"state in ({', '.join(repr(value.value) for value in values)})"
+def _in(values: type[RunState | StepState | Skip], column: str = "state") -> str:
+    return f"{column} in ({', '.join(repr(value.value) for value in values)})"
 
 
 SQLITE_MACROS: Mapping[str, str] = {
     "is_run_state": _any_of(RunState),
     "is_step_state": _any_of(StepState),
+    "is_skip": _any_of(Skip, "reason"),
     "t": "onceward_",
     "i": "onceward_",
     "key": "text",
@@ -43,6 +45,7 @@ SQLITE_MACROS: Mapping[str, str] = {
     "by_problem": " indexed by onceward_run_problem",
     "by_parent": " indexed by onceward_run_parent",
     "by_owner": " indexed by onceward_queue_owned",
+    "by_replaced": " indexed by onceward_holder_replaced",
 }
 
 
@@ -51,6 +54,7 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
     return {
         "is_run_state": _in(RunState),
         "is_step_state": _in(StepState),
+        "is_skip": _in(Skip, "reason"),
         "t": f'"{schema}".',
         "i": "",
         "key": 'text collate "C"',
@@ -65,6 +69,7 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "by_problem": "",
         "by_parent": "",
         "by_owner": "",
+        "by_replaced": "",
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from onceward.core.model import Millis
+from onceward.core.model import Millis, Skip
 from onceward.core.ports import Store
 from onceward.core.states import TERMINAL, RunState, StepState
 from onceward.core.takeover import COMPANY_FACTOR, CRASH_LIMIT, SUSPECT_FROM
@@ -22,7 +22,21 @@ from onceward.core.takeover import COMPANY_FACTOR, CRASH_LIMIT, SUSPECT_FROM
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 
-TABLES = ("event", "delivery", "run", "queue", "step", "attempt", "audit", "process", "committer")
+TABLES = (
+    "event",
+    "delivery",
+    "run",
+    "queue",
+    "step",
+    "attempt",
+    "audit",
+    "process",
+    "committer",
+    "version",
+    "skipped",
+    "holder",
+    "waiter",
+)
 
 FAR_MS: Millis = 50 * 366 * 86_400_000
 """A run that is due later than this after it was made waits for a wake-up, not for a time."""
@@ -94,6 +108,8 @@ class _Facts:
         for step in tables["step"]:
             self.steps.setdefault(step["run_id"], []).append(step)
         self.events = {(row["source"], row["id"]) for row in tables["event"]}
+        self.holders = {(row["workflow"], row["key"]): row for row in tables["holder"]}
+        self.waiters = {row["run_id"]: (row["workflow"], row["key"]) for row in tables["waiter"]}
 
     def open_calls(self, run: Row) -> Iterator[tuple[Row, Row]]:
         """Give the open calls of a run's present generation, each with the child's row."""
@@ -173,6 +189,60 @@ def _one_namespace(facts: _Facts) -> Found:
     names = {row["namespace"] for rows in facts.tables.values() for row in rows}
     if len(names) > 1:
         yield Violation("I23", "", f"rows of several namespaces are shown: {', '.join(sorted(names))}")
+
+
+# --- order ------------------------------------------------------------------------------------------
+
+
+def _skipped_events_have_no_run(facts: _Facts) -> Found:
+    """Look whether a workflow has a run of an event and a record of why it has none."""
+    made = {
+        (run["source"], run["event_id"], run["workflow"])
+        for run in facts.tables["run"]
+        if run["replay_of"] is None
+    }
+    for row in facts.tables["skipped"]:
+        if (row["source"], row["event_id"]) not in facts.events:
+            yield Violation("I6", _event_name(row), f"its record for {row['workflow']} has no event")
+        if (row["source"], row["event_id"], row["workflow"]) in made:
+            yield Violation("I1", _event_name(row), f"{row['workflow']} has a run and a record of why not")
+        if row["reason"] == Skip.STALE and not row["version"] <= row["newest"]:
+            yield Violation("I1", _event_name(row), f"{row['workflow']} took a newer event for a stale one")
+
+
+def _newest_versions_are_of_events(facts: _Facts) -> Found:
+    newest = {(row["workflow"], row["subject"]): row["version"] for row in facts.tables["version"]}
+    subjects = {(row["source"], row["id"]): row["subject"] for row in facts.tables["event"]}
+    for row in facts.tables["version"]:
+        if (row["source"], row["event_id"]) not in facts.events:
+            yield Violation("I6", _event_name(row), f"the newest of {row['subject']} has no event")
+    for row in facts.tables["skipped"]:
+        place = (row["workflow"], subjects.get((row["source"], row["event_id"])))
+        if row["newest"] is not None and newest.get(place, "") < row["newest"]:
+            yield Violation("I1", _event_name(row), f"the newest version of {place} fell")
+
+
+def _one_run_holds_a_key(facts: _Facts) -> Found:
+    for place, holder in facts.holders.items():
+        run = facts.runs.get(holder["run_id"])
+        if run is None or (run["workflow"], run["key"]) != place:
+            yield Violation("I1", holder["run_id"], f"it holds the key {place} and is no run of it")
+        elif holder["once"] == "active" and run["state"] in TERMINAL:
+            yield Violation("I8", holder["run_id"], f"it is {run['state']} and still holds the key {place}")
+        if holder["is_replaced"] and place not in facts.waiters.values():
+            yield Violation("I8", holder["run_id"], f"it is to make room for {place} and nobody waits")
+    for run_id, place in facts.waiters.items():
+        run = facts.runs.get(run_id)
+        if run is None or run["state"] != RunState.QUEUED or (run["workflow"], run["key"]) != place:
+            yield Violation("I8", run_id, f"it is in line for {place} and is no run that waits")
+        elif place not in facts.holders:
+            yield Violation("I8", run_id, f"it waits for {place}, which nobody holds")
+    for run_id, run in facts.runs.items():
+        held = facts.holders.get((run["workflow"], run["key"]))
+        if held is None or held["once"] != "active" or run["state"] in TERMINAL:
+            continue
+        if held["run_id"] != run_id and run_id not in facts.waiters:
+            yield Violation("I1", run_id, f"it is {run['state']} while {held['run_id']} holds its key")
 
 
 # --- records ----------------------------------------------------------------------------------------
@@ -288,8 +358,10 @@ def _children_have_their_parent(facts: _Facts) -> Found:
     calls = {
         (step["run_id"], step["child_run_id"]) for step in facts.tables["step"] if step["kind"] == "call"
     }
+    # Where another run held the key of a child there is a record of that in its place.
+    known = facts.runs.keys() | {row["run_id"] for row in facts.tables["skipped"]}
     for step in facts.tables["step"]:
-        if step["child_run_id"] is not None and step["child_run_id"] not in facts.runs:
+        if step["child_run_id"] is not None and step["child_run_id"] not in known:
             yield Violation(
                 "I10",
                 step["run_id"],
@@ -413,6 +485,8 @@ def _is_placed(facts: _Facts, run: Row, place: Row, processes: set[str]) -> Foun
 
 def _is_waited_for(facts: _Facts, run: Row) -> Found:
     """Look at a run that only a wake-up brings back."""
+    if run["run_id"] in facts.waiters:
+        return
     waits = list(facts.open_calls(run))
     if not any(child["state"] not in TERMINAL for _, child in waits):
         yield Violation(
@@ -460,6 +534,9 @@ def _crashes_are_bounded(facts: _Facts) -> Found:
 
 RULES: tuple[Callable[[_Facts], Found], ...] = (
     _one_namespace,
+    _skipped_events_have_no_run,
+    _newest_versions_are_of_events,
+    _one_run_holds_a_key,
     _one_row_an_identity,
     _every_run_has_its_event,
     _deliveries_are_told_apart,

@@ -57,15 +57,16 @@ class Outcome:
     trace: list[str] = field(repr=False)
 
 
-def run_seed(seed: int, *, bug: str = "", keep_trace: bool = False) -> Outcome:
+def run_seed(seed: int, *, bug: str = "", keep_trace: bool = False, is_keyed: bool = False) -> Outcome:
     """Run one world to its end or to the first broken promise.
 
     Args:
         seed: decides everything.
         bug: the name of a planted bug, or nothing.
         keep_trace: whether to give the whole trace.
+        is_keyed: whether events start runs with keys, and no others.
     """
-    world = World(seed, bug=BUGS[bug] if bug else None, keep_trace=keep_trace)
+    world = World(seed, bug=BUGS[bug] if bug else None, keep_trace=keep_trace, is_keyed=is_keyed)
     world.run()
     return Outcome(
         seed,
@@ -78,30 +79,33 @@ def run_seed(seed: int, *, bug: str = "", keep_trace: bool = False) -> Outcome:
     )
 
 
-def run_seeds(seeds: Sequence[int], *, bug: str = "") -> list[Outcome]:
+def run_seeds(seeds: Sequence[int], *, bug: str = "", is_keyed: bool = False) -> list[Outcome]:
     """Run several worlds, one after the other."""
-    return [run_seed(seed, bug=bug) for seed in seeds]
+    return [run_seed(seed, bug=bug, is_keyed=is_keyed) for seed in seeds]
 
 
-def _outcomes(first: int, count: int, bug: str, jobs: int) -> Iterator[Outcome]:
+def _outcomes(first: int, count: int, bug: str, jobs: int, *, is_keyed: bool) -> Iterator[Outcome]:
     chunks = [range(start, min(start + CHUNK, first + count)) for start in range(first, first + count, CHUNK)]
     if jobs == 1 or len(chunks) == 1:
         for chunk in chunks:
-            yield from run_seeds(chunk, bug=bug)
+            yield from run_seeds(chunk, bug=bug, is_keyed=is_keyed)
         return
     # Not forked: a fork would take over whatever threads and connections this process has.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(chunks)), mp_context=context) as pool:
-        for future in [pool.submit(run_seeds, chunk, bug=bug) for chunk in chunks]:
+        for future in [pool.submit(run_seeds, chunk, bug=bug, is_keyed=is_keyed) for chunk in chunks]:
             yield from future.result()
 
 
-def _tell(outcome: Outcome, bug: str, *, whole: bool) -> None:
+def _tell(outcome: Outcome, bug: str, *, whole: bool, is_keyed: bool) -> None:
     """Print what broke, how to see it again, and what led to it."""
     line = outcome.violations[0]
     print(line)
-    print(f"    again: make sim SEEDS=1 FROM={outcome.seed}{f' BUG={bug}' if bug else ''}")
-    trace = run_seed(outcome.seed, bug=bug, keep_trace=True).trace
+    if is_keyed:
+        print(f"    again: python -m onceward.testing.simulate --keys --seeds 1 --from {outcome.seed}")
+    else:
+        print(f"    again: make sim SEEDS=1 FROM={outcome.seed}{f' BUG={bug}' if bug else ''}")
+    trace = run_seed(outcome.seed, bug=bug, keep_trace=True, is_keyed=is_keyed).trace
     if not whole:
         subject = next((word.rstrip(":") for word in line.split() if word.startswith("run_")), "")
         trace = [told for told in trace if subject in told or " FAULT " in told or " dead " in told]
@@ -117,6 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant this bug; it must be found")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--keys", action="store_true", help="worlds of runs with keys")
     parser.add_argument("--trace", action="store_true", help="print the whole trace of broken seeds")
     parser.add_argument("--list-bugs", action="store_true", help="say what can be planted, and stop")
     asked = parser.parse_args(arguments)
@@ -127,14 +132,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     operations, broken = 0, []
     faults: dict[str, int] = {}
-    for outcome in _outcomes(asked.first, asked.seeds, asked.bug, max(1, asked.jobs)):
+    for outcome in _outcomes(asked.first, asked.seeds, asked.bug, max(1, asked.jobs), is_keyed=asked.keys):
         operations += outcome.operations
         for kind, count in outcome.faults.items():
             faults[kind] = faults.get(kind, 0) + count
         if outcome.violations:
             broken.append(outcome.seed)
             if len(broken) <= (1 if asked.bug else TOLD_MAX):
-                _tell(outcome, asked.bug, whole=asked.trace)
+                _tell(outcome, asked.bug, whole=asked.trace, is_keyed=asked.keys)
     seconds = time.monotonic() - began
     summary = {
         "seeds": asked.seeds,

@@ -23,6 +23,7 @@ from onceward.testing.store_checks import (
     dedup,
     failures,
     fences,
+    keys,
     migrations,
     processes,
     reads,
@@ -30,6 +31,7 @@ from onceward.testing.store_checks import (
     steering,
     steps,
     values,
+    versions,
     waits,
     walls,
 )
@@ -38,6 +40,8 @@ from onceward.testing.store_scene import StoreFactory
 TOPICS: tuple[ModuleType, ...] = (
     migrations,
     dedup,
+    versions,
+    keys,
     walls,
     fences,
     claims,

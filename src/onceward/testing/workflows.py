@@ -17,6 +17,7 @@ from onceward.authoring.context import Context
 from onceward.authoring.event import Event
 from onceward.authoring.workflow import Workflow
 from onceward.core.errors import Permanent, RetryLater, RunCancelled, StepFailed
+from onceward.core.paths import event as expressions
 from onceward.core.retry import Retry
 from onceward.sources.hmac_source import Hmac
 
@@ -91,6 +92,9 @@ class Program:
             raise ValueError(f"{key} fails at try {ctx.try_number}")
 
 
+KEY = expressions.payload["order"]
+
+
 class References:
     """The reference workflows on one app.
 
@@ -110,6 +114,7 @@ class References:
         self._add_failing()
         self.child = self._add_family()
         self._add_herald()
+        self._add_keyed()
 
     # --- bodies ---------------------------------------------------------------------------------
 
@@ -363,6 +368,28 @@ class References:
         async def listener(ctx: Context, event: Event) -> str:
             return await step(ctx, Program(event.payload), "hear")
 
+    # --- keys -----------------------------------------------------------------------------------
+
+    def _add_keyed(self) -> None:
+        app, shop, step = self.app, self.shop, self.step
+
+        @app.workflow(on=shop["order.turn"], name="turn", key=KEY, once="active", clash="queue")
+        async def turn(ctx: Context, event: Event) -> str:
+            program = Program(event.payload)
+            await step(ctx, program, "enter")
+            await ctx.step.sleep("stay", program.nap_ms / 1000)
+            return await step(ctx, program, "leave")
+
+        @app.workflow(on=shop["order.newest"], name="newest", key=KEY, once="active", clash="replace")
+        async def newest(ctx: Context, event: Event) -> str:
+            program = Program(event.payload)
+            await step(ctx, program, "begin")
+            await ctx.step.sleep("wait", program.nap_ms / 1000)
+            return await step(ctx, program, "finish")
+
+
+KEYED = ("turn", "newest")
+"""Workflows with a key, for worlds of their own."""
 
 TRIGGERED = (
     "sequence",

@@ -87,7 +87,7 @@ class AppIntake:
                 request=kept,
                 body=None if one.payload_is_body else request.body,
             )
-            accepts.append(Accept(event, worker.runs_for(source, one.type, now), [delivery]))
+            accepts.append(Accept(event, worker.runs_for(event, version=one.version), [delivery]))
         if len(accepts) == 1:
             found = [await worker.accept(accepts[0])]
         else:
@@ -95,7 +95,7 @@ class AppIntake:
         failpoints.hit("accept.before_reply")
         return arrival.Accepted(
             [
-                AcceptedEvent(one.id, accepted.is_duplicate, list(accepted.runs.values()))
+                AcceptedEvent(one.id, accepted.is_duplicate, list(accepted.answers().values()))
                 for one, accepted in zip(incoming, found, strict=True)
             ]
         )

@@ -107,6 +107,9 @@ _SOURCE_UNKNOWN = problem_of(SourceUnknown, "Nothing was stored. Check the addre
 _SIGNATURE_INVALID = problem_of(SignatureInvalid, "The delivery was refused and nothing was stored.")
 _BODY_MALFORMED = problem_of(BodyMalformed, "The delivery was refused and nothing was stored.")
 _BODY_TOO_LARGE = problem_of(BodyTooLarge, "The delivery was refused and nothing was stored.")
+_BODY_GONE = problem(
+    500, "body_gone", "The body did not arrive", "Nothing was stored. Send the delivery again later."
+)
 _BODY_TOO_SLOW = problem(
     408,
     "body_too_slow",
@@ -171,13 +174,17 @@ class Receiver:
         """Refuse new deliveries with 503 from now on; those under way are still answered."""
         self._is_draining = True
 
+    def resume(self) -> None:
+        """Accept deliveries again, when what is behind it was closed and has been opened anew."""
+        self._is_draining = False
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection scope."""
         kind = scope["type"]
         if kind == "http":
             response = await self._respond(scope, receive)
             if response is not None:
-                await _send_response(send, response, head_only=scope["method"] == "HEAD")
+                await send_response(send, response, head_only=scope["method"] == "HEAD")
         elif kind == "lifespan":
             await self._lifespan(receive, send)
         elif kind == "websocket":
@@ -188,7 +195,7 @@ class Receiver:
 
     async def _respond(self, scope: Scope, receive: Receive) -> HttpResponse | None:
         """Give the reply, or None when the sender has gone."""
-        path = _path_below_mount(scope)
+        path = path_below_mount(scope)
         method = scope["method"]
         if path.startswith(HOOKS) and len(path) > len(HOOKS):
             if method != "POST":
@@ -226,6 +233,8 @@ class Receiver:
         body = await self._read_body(name, receive)
         if not isinstance(body, bytes):
             return body
+        if not body and (announced := _announced_bytes(scope["headers"])):
+            return _refuse(name, _BODY_GONE, f"none of {announced} bytes: something read the body before")
         try:
             return await self._take(name, scope, body)
         finally:
@@ -262,15 +271,14 @@ class Receiver:
     def _refusal_by_head(self, name: str, headers: Any) -> HttpResponse | None:
         """Give the refusal that the headers alone earn, before a byte of the body is read."""
         limits = self._limits
+        announced = _announced_bytes(headers)
+        if announced > limits.body_bytes_max:
+            return _refuse(name, _BODY_TOO_LARGE, f"announced {announced} bytes")
         count = size = 0
         for field, value in headers:
             count += 1
             size += len(field) + len(value)
-            if field == b"content-length":
-                # Anything else than a few digits is the server's business; the bytes are counted.
-                if value.isdigit() and len(value) < 20 and int(value) > limits.body_bytes_max:
-                    return _refuse(name, _BODY_TOO_LARGE, f"announced {int(value)} bytes")
-            elif field == b"content-encoding" and value.strip().lower() != b"identity":
+            if field == b"content-encoding" and value.strip().lower() != b"identity":
                 return _refuse(name, _ENCODING_UNSUPPORTED, "compressed body")
         if count > limits.header_count_max or size > limits.header_bytes_max:
             return _refuse(name, _HEADERS_TOO_LARGE, f"{count} headers of {size} bytes")
@@ -308,7 +316,10 @@ class Receiver:
         except asyncio.CancelledError:
             if not self._cutoff.cut_off(task):
                 raise
-            return _refuse(name, _BODY_TOO_SLOW, f"incomplete after {limits.body_seconds_max} s")
+            check = f"incomplete after {limits.body_seconds_max} s"
+            return _refuse(
+                name, _BODY_TOO_SLOW, check if size else f"{check}, unless something read it before"
+            )
         finally:
             self._cutoff.end(task)
             if not complete:
@@ -338,13 +349,23 @@ class Receiver:
                 return
 
 
-def _path_below_mount(scope: Scope) -> str:
+def path_below_mount(scope: Scope) -> str:
+    """Give a request's path without the prefix at which the application is mounted."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "").rstrip("/")
     # ASGI puts the mount prefix into both; servers and frameworks that do not are as welcome.
     if root and path.startswith(root) and path[len(root) : len(root) + 1] == "/":
         return path[len(root) :]
     return path
+
+
+def _announced_bytes(headers: Any) -> int:
+    """Give the size that the head announces, 0 where it announces none."""
+    for field, value in headers:
+        # Anything else than a few digits is the server's business; the bytes are counted.
+        if field == b"content-length" and value.isdigit() and len(value) < 20:
+            return int(value)
+    return 0
 
 
 def _request(scope: Scope, body: bytes, now_ms: int) -> HttpRequest:
@@ -392,7 +413,8 @@ def _log_fault(source: str, error: Exception) -> None:
     )
 
 
-async def _send_response(send: Send, response: HttpResponse, *, head_only: bool) -> None:
+async def send_response(send: Send, response: HttpResponse, *, head_only: bool) -> None:
+    """Send a response, of which the asker of a HEAD gets no body."""
     headers = list(response.headers)
     if response.status not in (204, 304):
         headers.append((b"content-length", b"%d" % len(response.body)))

@@ -78,11 +78,11 @@ with e as materialized (
 ), started as (
   insert into {t}run (namespace, run_id, workflow, source, event_id, replay_id, state, generation, attempt,
     failures, crashes, fence, created_at, started_at, deadline_at, replay_of, parent_run_id,
-    parent_generation, is_called, depth, input)
+    parent_generation, is_called, depth, input, is_stale)
   select :namespace, n.run_id, n.workflow, n.source, n.event_id, n.replay_id,
     case when n.is_claimed then 'running' else 'queued' end, 1, 1, 0, 0, n.is_claimed::int, n.created_at,
     case when n.is_claimed then n.created_at end, n.deadline_at, n.replay_of, n.parent_run_id,
-    n.parent_generation, n.is_called::int, n.depth, n.input
+    n.parent_generation, n.is_called::int, n.depth, n.input, 0
   from json_to_recordset(:runs) as n (source text, event_id text, run_id text, workflow text,
     created_at bigint, deadline_at bigint, replay_id text, replay_of text, parent_run_id text,
     parent_generation bigint, is_called boolean, depth bigint, input text, is_claimed boolean)
@@ -95,6 +95,131 @@ with e as materialized (
   from started
 )
 select source, id from e where ((source, id) in (select source, id from won)) is not true
+
+-- name: raise_versions
+-- For events that this very transaction wrote, whose rows carry its number. The conflict locks the
+-- subject's row also where it stays as it is, so that what is judged next stays true.
+with g as materialized (
+  select :namespace as namespace, g.* from json_to_recordset(:raised) as g (source text, event_id text,
+    workflow text, subject text, version text)
+)
+insert into {t}version as old (namespace, workflow, subject, version, source, event_id)
+select g.namespace, g.workflow, g.subject, g.version, g.source, g.event_id
+from g
+join {t}event e on e.namespace = any(array[g.namespace]) and e.source = g.source and e.id = g.event_id
+where e.xmin = pg_current_xact_id()::xid
+order by g.workflow, g.subject
+on conflict (namespace, workflow, subject) do update set version = excluded.version,
+  source = excluded.source, event_id = excluded.event_id
+where excluded.version > old.version
+
+-- name: lock_keys
+-- The rows of all keys that the batch claims or gives free, in their order; one without a run where
+-- there is none, so that whoever comes second waits.
+with k as materialized (
+  select :namespace as namespace, k.* from json_to_recordset(:keys) as k (workflow text, key text)
+)
+insert into {t}holder as old (namespace, workflow, key, run_id, once, claimed_at, is_replaced)
+select k.namespace, k.workflow, k.key, '', '', 0, 0 from k order by k.workflow, k.key
+on conflict (namespace, workflow, key) do update set is_replaced = old.is_replaced
+
+-- name: start_judged
+-- Runs that hang on more than their event's being new. Decides as `onceward.core.claims` does; the
+-- keys are locked, so what is read here stays true. Gives the runs that there are not, and why.
+-- Waiters are few or none, and the planner would as soon walk through them as look them up: they are
+-- looked up in a lateral that it cannot take apart, and deleted by their place.
+with g as materialized (
+  select :namespace as namespace, g.* from json_to_recordset(:judged) as g (source text, event_id text,
+    run_id text, workflow text, created_at bigint, deadline_at bigint, replay_id text, replay_of text,
+    parent_run_id text, parent_generation bigint, is_called boolean, depth bigint, input text,
+    is_claimed boolean, subject text, version text, drops_stale boolean, key text, once text,
+    window_ms bigint, clash text, payload_hash text, hold_reason text)
+), seen as materialized (
+  select g.*, v.version as newest,
+    coalesce(g.version is not null and (v.source <> g.source or v.event_id <> g.event_id), false) as is_stale,
+    h.run_id as holder_run_id, h.claimed_at as held_since, h.payload_hash as held_hash,
+    (select r.state from {t}run r where r.namespace = g.namespace and r.run_id = h.run_id) as holder_state
+  from g
+  join {t}event e on e.namespace = any(array[g.namespace]) and e.source = g.source and e.id = g.event_id
+  left join {t}version v on v.namespace = any(array[g.namespace]) and v.workflow = g.workflow
+    and v.subject = g.subject
+  left join {t}holder h on h.namespace = any(array[g.namespace]) and h.workflow = g.workflow and h.key = g.key
+  where e.xmin = pg_current_xact_id()::xid
+), judged as materialized (
+  select s.*, case
+      when is_stale and drops_stale then 'stale'
+      when once is null then 'start'
+      when holder_state is null then 'claim'
+      when holder_state in ('completed', 'failed', 'cancelled') and (once = 'active' or clash = 'replace')
+        then 'claim'
+      when once = 'window' and held_since + window_ms <= created_at then 'claim'
+      when clash = 'return' then 'returned'
+      when clash = 'reject' then 'rejected'
+      when clash = 'queue' and once = 'window' then 'slot'
+      else 'wait' end as fate
+  from seen s
+), skipped as (
+  insert into {t}skipped as s (namespace, workflow, source, event_id, reason, run_id, at, version, newest,
+    key, holder_run_id, is_other_payload)
+  select namespace, workflow, source, event_id, fate, run_id, created_at,
+    case when fate = 'stale' then version end, case when fate = 'stale' then newest end,
+    case when fate <> 'stale' then key end, case when fate <> 'stale' then holder_run_id end,
+    (fate <> 'stale' and held_hash is distinct from payload_hash)::int
+  from judged where fate in ('stale', 'returned', 'rejected')
+  returning {skip}
+), held as (
+  update {t}holder h set run_id = j.run_id, once = j.once, window_ms = j.window_ms,
+    claimed_at = case j.fate when 'slot' then h.claimed_at + j.window_ms else j.created_at end,
+    payload_hash = j.payload_hash, is_replaced = 0
+  from judged j
+  where j.fate in ('claim', 'slot')
+    and h.namespace = any(array[j.namespace]) and h.workflow = j.workflow and h.key = j.key
+), replaced as (
+  update {t}holder h set is_replaced = 1 from judged j
+  where j.fate = 'wait' and j.clash = 'replace'
+    and h.namespace = any(array[j.namespace]) and h.workflow = j.workflow and h.key = j.key
+), outgoing as materialized (
+  select j.namespace, w.run_id, w.place, j.created_at as at, j.run_id as by_run_id
+  from judged j
+  cross join lateral (
+    select w.run_id, w.ctid as place from {t}waiter w
+    where w.namespace = j.namespace and w.workflow = j.workflow and w.key = j.key offset 0) w
+  where j.fate = 'wait' and j.clash = 'replace'
+), unlined as (
+  delete from {t}waiter where ctid = any(array(select place from outgoing))
+), unqueued as (
+  delete from {t}queue q using outgoing o
+  where q.namespace = any(array[o.namespace]) and q.run_id = o.run_id
+), displaced as (
+  update {t}run r set state = 'cancelled', ended_at = o.at, fence = r.fence + 1,
+    reason = 'displaced by run ' || o.by_run_id
+  from outgoing o where r.namespace = any(array[o.namespace]) and r.run_id = o.run_id
+  returning r.namespace, r.parent_run_id, r.is_called, o.at
+), woken as (
+  update {t}queue q set woken = 1, due_at = least(q.due_at, d.at) from displaced d
+  where d.is_called = 1 and q.namespace = any(array[d.namespace]) and q.run_id = d.parent_run_id
+), lined as (
+  insert into {t}waiter (namespace, workflow, key, run_id, payload_hash)
+  select namespace, workflow, key, run_id, payload_hash from judged where fate = 'wait'
+), started as (
+  insert into {t}run (namespace, run_id, workflow, source, event_id, replay_id, state, generation, attempt,
+    failures, crashes, fence, created_at, started_at, deadline_at, replay_of, parent_run_id,
+    parent_generation, is_called, depth, input, is_stale, key, reason, problem_at)
+  select namespace, run_id, workflow, source, event_id, replay_id,
+    case when hold_reason is not null then 'held' when is_claimed then 'running' else 'queued' end,
+    1, 1, 0, 0, is_claimed::int, created_at, case when is_claimed then created_at end, deadline_at,
+    replay_of, parent_run_id, parent_generation, is_called::int, depth, input, is_stale::int, key,
+    coalesce(hold_reason, case when fate in ('slot', 'wait') then :waits end),
+    case when hold_reason is not null then created_at end
+  from judged where fate not in ('stale', 'returned', 'rejected')
+), queued as (
+  insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)
+  select namespace, run_id, workflow,
+    case fate when 'slot' then held_since + window_ms when 'wait' then created_at + :far else created_at end,
+    case when is_claimed then :process_id end, 0, 0
+  from judged where fate not in ('stale', 'returned', 'rejected') and hold_reason is null
+)
+select * from skipped
 
 -- name: deliver
 -- After the events, so that their rows are seen whoever wrote them. The row that this very
@@ -180,6 +305,77 @@ from a
 join {t}run r on r.namespace = any(array[a.namespace]) and r.run_id = a.run_id and r.fence = a.fence
 on conflict do nothing
 
+-- name: free_keys
+-- Runs that ended and still have the fence they ended with: out of line, and the key that one holds
+-- goes to the next who waits, or free; then it is due. A holder for whose key nobody waits any more
+-- need not make room.
+with f as materialized (
+  select :namespace as namespace, f.* from json_to_recordset(:freed) as f (run_id text, fence bigint,
+    workflow text, key text, state text, now bigint)
+), ended as materialized (
+  select f.* from f
+  join {t}run r on r.namespace = any(array[f.namespace]) and r.run_id = f.run_id and r.fence = f.fence
+), unlined as (
+  delete from {t}waiter where ctid = any(array(
+    select w.place from ended e
+    cross join lateral (
+      select w.ctid as place from {t}waiter w
+      where w.namespace = e.namespace and w.workflow = e.workflow and w.key = e.key
+        and w.run_id = e.run_id offset 0) w))
+), spared as (
+  update {t}holder h set is_replaced = 0 from ended e
+  where h.namespace = any(array[e.namespace]) and h.workflow = e.workflow and h.key = e.key
+    and h.run_id <> e.run_id and h.run_id not in (select run_id from ended)
+    and 0 = (
+      select count(*) from {t}waiter w
+      where w.namespace = e.namespace and w.workflow = e.workflow and w.key = e.key
+        and w.run_id not in (select run_id from ended))
+), free as materialized (
+  select e.*, h.once, (
+    select min(w.run_id) from {t}waiter w
+    where w.namespace = e.namespace and w.workflow = e.workflow and w.key = e.key
+      and w.run_id not in (select run_id from ended)) as next_run_id
+  from ended e
+  join {t}holder h on h.namespace = any(array[e.namespace]) and h.workflow = e.workflow and h.key = e.key
+    and h.run_id = e.run_id
+), next as materialized (
+  select n.namespace, n.workflow, n.key, n.next_run_id, n.now, w.payload_hash, w.place from free n
+  cross join lateral (
+    select w.payload_hash, w.ctid as place from {t}waiter w
+    where w.namespace = n.namespace and w.workflow = n.workflow and w.key = n.key
+      and w.run_id = n.next_run_id offset 0) w
+), promoted as (
+  update {t}holder h set run_id = n.next_run_id, claimed_at = n.now, payload_hash = n.payload_hash,
+    is_replaced = 0
+  from next n
+  where h.namespace = any(array[n.namespace]) and h.workflow = n.workflow and h.key = n.key
+), left_line as (
+  delete from {t}waiter where ctid = any(array(select place from next))
+), due as (
+  update {t}queue q set due_at = n.now from next n
+  where q.namespace = any(array[n.namespace]) and q.run_id = n.next_run_id
+), told as (
+  update {t}run r set reason = null from next n
+  where r.namespace = any(array[n.namespace]) and r.run_id = n.next_run_id
+), released as (
+  delete from {t}holder h using free n
+  where n.next_run_id is null and (n.once = 'active' or (n.once = 'ever' and n.state = 'cancelled'))
+    and h.namespace = any(array[n.namespace]) and h.workflow = n.workflow and h.key = n.key
+), given_back as (
+  update {t}holder h set claimed_at = h.claimed_at - h.window_ms, is_replaced = 0 from free n
+  where n.next_run_id is null and n.once = 'window' and n.state = 'cancelled'
+    and h.namespace = any(array[n.namespace]) and h.workflow = n.workflow and h.key = n.key
+)
+select run_id from free
+
+-- name: drop_unclaimed
+-- Rows of keys that were locked and that nobody took.
+with k as materialized (
+  select :namespace as namespace, k.* from json_to_recordset(:keys) as k (workflow text, key text)
+)
+delete from {t}holder h using k
+where h.namespace = any(array[k.namespace]) and h.workflow = k.workflow and h.key = k.key and h.run_id = ''
+
 -- name: claim
 -- A compare-and-set: whoever comes second finds an owner in the row and leaves it. SKIP LOCKED only
 -- saves it the wait.
@@ -222,6 +418,14 @@ select e.source, e.id, e.content_hash, r.workflow, r.run_id from k
 join {t}event e on e.namespace = any(array[k.namespace]) and e.source = k.source and e.id = k.id
 left join {t}run r on r.namespace = any(array[k.namespace]) and r.source = k.source and r.event_id = k.id
   and r.replay_id = ''
+
+-- name: skipped_of
+-- What the first accept of each event did not make.
+with k as materialized (
+  select :namespace as namespace, k.* from json_to_recordset(:keys) as k (source text, id text)
+)
+select {skip} from k
+join {t}skipped s on s.namespace = any(array[k.namespace]) and s.source = k.source and s.event_id = k.id
 
 -- name: accepted_deliveries
 -- Which of the deliveries are recorded as the first of their event.
@@ -280,11 +484,12 @@ where namespace = :namespace and instance = :instance and process_id <> :process
 order by process_id
 
 -- name: save_workflows
-insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms)
-select :namespace, w.name, w.triggers, w.seen_at, w.deadline_ms
-from json_to_recordset(:workflows) as w (name text, triggers text, seen_at bigint, deadline_ms bigint)
+insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules)
+select :namespace, w.name, w.triggers, w.seen_at, w.deadline_ms, w.rules
+from json_to_recordset(:workflows) as w (name text, triggers text, seen_at bigint, deadline_ms bigint,
+  rules text)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
-  deadline_ms = excluded.deadline_ms
+  deadline_ms = excluded.deadline_ms, rules = excluded.rules
 
 -- name: forget_workflow
 delete from {t}workflow where namespace = :namespace and name = :workflow returning name
@@ -392,10 +597,26 @@ where c.namespace = any(array[p.namespace]) and c.process_id = p.process_id
 update {t}run set state = :state, generation = :generation, attempt = :attempt, failures = :failures,
   crashes = :crashes, deadline_at = :deadline_at, started_at = :started_at, ended_at = :ended_at,
   output = :output, error = :error, reason = :reason, problem_at = :problem_at,
-  dismissed_at = :dismissed_at, warning = :warning, fence = fence + 1
+  dismissed_at = :dismissed_at, warning = :warning, fence = fence + 1, key = coalesce(:key, key)
 where namespace = :namespace and run_id = :run_id and state = :expected_state
   and generation = :expected_generation and fence = :expected_fence
 returning fence
+
+-- name: holder_of
+select h.run_id, h.claimed_at, h.payload_hash, r.state, h.once, h.window_ms from {t}holder h
+left join {t}run r on r.namespace = h.namespace and r.run_id = h.run_id
+where h.namespace = :namespace and h.workflow = :workflow and h.key = :key
+
+-- name: hold_key
+-- Its row is locked.
+update {t}holder set run_id = :run_id, once = :once, window_ms = :window_ms, claimed_at = :claimed_at,
+  payload_hash = :payload_hash, is_replaced = 0
+where namespace = :namespace and workflow = :workflow and key = :key
+
+-- name: unreplace
+-- The holder is being cancelled: nobody needs to ask again.
+update {t}holder set is_replaced = 0
+where namespace = :namespace and workflow = :workflow and key = :key and run_id = :run_id
 
 -- name: requeue
 insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)
@@ -432,9 +653,9 @@ select 1 from {t}event where namespace = :namespace and source = :source and id 
 with added as (
   insert into {t}run (namespace, run_id, workflow, source, event_id, replay_id, state, generation, attempt,
     failures, crashes, fence, created_at, deadline_at, replay_of, parent_run_id, parent_generation, is_called,
-    depth, input)
+    depth, input, is_stale, key)
   values (:namespace, :run_id, :workflow, :source, :event_id, :replay_id, 'queued', 1, 1, 0, 0, 0, :created_at,
-    :deadline_at, :replay_of, :parent_run_id, :parent_generation, :is_called, :depth, :input)
+    :deadline_at, :replay_of, :parent_run_id, :parent_generation, :is_called, :depth, :input, :is_stale, :key)
   on conflict do nothing
   returning run_id, workflow, created_at
 ), queued as (
@@ -469,4 +690,5 @@ select
   (select min(lease_until) from {t}process where namespace = :namespace and process_id <> :process_id),
   (select count(*) from {t}queue where namespace = :namespace and process_id = :process_id),
   (select string_agg(run_id, ',') from {t}queue
-   where namespace = :namespace and process_id = :process_id and woken = 1)
+   where namespace = :namespace and process_id = :process_id and woken = 1),
+  (select string_agg(run_id, ',') from {t}holder where namespace = :namespace and is_replaced = 1)

@@ -66,6 +66,15 @@ select {delivery} from {t}delivery d
 where d.namespace = :namespace and d.source = :source and d.event_id = :event_id
 order by d.received_at, d.delivery_id
 
+-- name: skipped
+select {skip} from {t}skipped s
+where s.namespace = :namespace and s.source = :source and s.event_id = :event_id
+order by s.workflow
+
+-- name: holder
+select h.run_id from {t}holder h
+where h.namespace = :namespace and h.workflow = :workflow and h.key = :key and h.run_id <> ''
+
 -- name: steps
 select {step} from {t}step s
 where s.namespace = :namespace and s.run_id = :run_id and s.generation = :generation

@@ -23,8 +23,8 @@ select content_hash from {t}event where namespace = ? and source = ? and id = ?
 -- name: insert_run
 insert into {t}run (namespace, run_id, workflow, source, event_id, replay_id, state, generation, attempt,
   failures, crashes, fence, created_at, started_at, deadline_at, replay_of, parent_run_id, parent_generation,
-  is_called, depth, input)
-values (?, ?, ?, ?, ?, ?, ?, 1, 1, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+  is_called, depth, input, is_stale, key, reason, problem_at)
+values (?, ?, ?, ?, ?, ?, ?, 1, 1, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
 
 -- name: insert_queue
 insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)
@@ -35,6 +35,69 @@ values (?, ?, ?, ?, ?, 0, 0)
 insert into {t}delivery (namespace, source, event_id, delivery_id, received_at, outcome, content_hash,
   secret_index, request, body)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+
+-- name: raise_version
+-- One row if the version is newer than all that were accepted of its subject.
+insert into {t}version (namespace, workflow, subject, version, source, event_id) values (?, ?, ?, ?, ?, ?)
+on conflict (namespace, workflow, subject) do update set version = excluded.version,
+  source = excluded.source, event_id = excluded.event_id
+where excluded.version > {t}version.version
+
+-- name: newest
+select version from {t}version where namespace = ? and workflow = ? and subject = ?
+
+-- name: skipped_of
+select {skip} from {t}skipped s where s.namespace = ? and s.source = ? and s.event_id = ?
+
+-- name: insert_skipped
+insert into {t}skipped (namespace, workflow, source, event_id, reason, run_id, at, version, newest, key,
+  holder_run_id, is_other_payload)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: holder_of
+-- Without a state there is no such run any more.
+select h.run_id, h.claimed_at, h.payload_hash, r.state, h.once, h.window_ms from {t}holder h
+left join {t}run r on r.namespace = h.namespace and r.run_id = h.run_id
+where h.namespace = ? and h.workflow = ? and h.key = ?
+
+-- name: hold_key
+insert into {t}holder (namespace, workflow, key, run_id, once, window_ms, claimed_at, payload_hash, is_replaced)
+values (?, ?, ?, ?, ?, ?, ?, ?, 0)
+on conflict (namespace, workflow, key) do update set run_id = excluded.run_id, once = excluded.once,
+  window_ms = excluded.window_ms, claimed_at = excluded.claimed_at, payload_hash = excluded.payload_hash,
+  is_replaced = 0
+
+-- name: replace_holder
+update {t}holder set is_replaced = ?4 where namespace = ?1 and workflow = ?2 and key = ?3
+
+-- name: line_up
+insert into {t}waiter (namespace, workflow, key, run_id, payload_hash) values (?, ?, ?, ?, ?)
+
+-- name: waiters
+select w.run_id, w.payload_hash, r.parent_run_id, r.is_called from {t}waiter w
+join {t}run r on r.namespace = w.namespace and r.run_id = w.run_id
+where w.namespace = ? and w.workflow = ? and w.key = ? order by w.run_id
+
+-- name: leave_line
+delete from {t}waiter where namespace = ? and workflow = ? and key = ? and run_id = ?
+
+-- name: displace
+update {t}run set state = 'cancelled', ended_at = ?3, fence = fence + 1, reason = ?4
+where namespace = ?1 and run_id = ?2
+
+-- name: promote
+update {t}queue set due_at = ?3 where namespace = ?1 and run_id = ?2
+
+-- name: forget_reason
+update {t}run set reason = null where namespace = ? and run_id = ?
+
+-- name: release_key
+delete from {t}holder where namespace = ? and workflow = ? and key = ?
+
+-- name: give_window_back
+-- Its slot is free again; the one before it, if there was one, ends when it did.
+update {t}holder set claimed_at = claimed_at - window_ms, is_replaced = 0
+where namespace = ? and workflow = ? and key = ?
 
 -- name: save_step
 -- A saved result never changes (I4); an open record may, and a failure may be opened again.
@@ -112,9 +175,9 @@ where namespace = ?1 and process_id is not null
 select process_id from {t}process where namespace = ? and instance = ?
 
 -- name: save_workflow
-insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms) values (?, ?, ?, ?, ?)
+insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules) values (?, ?, ?, ?, ?, ?)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
-  deadline_ms = excluded.deadline_ms
+  deadline_ms = excluded.deadline_ms, rules = excluded.rules
 
 -- name: forget_workflow
 delete from {t}workflow where namespace = ? and name = ?
@@ -152,7 +215,7 @@ where namespace = ?1 and run_id = ?2
 -- Guarded by what the operator saw.
 update {t}run set state = ?6, generation = ?7, attempt = ?8, failures = ?9, crashes = ?10, deadline_at = ?11,
   started_at = ?12, ended_at = ?13, output = ?14, error = ?15, reason = ?16, problem_at = ?17,
-  dismissed_at = ?18, warning = ?19, fence = fence + 1
+  dismissed_at = ?18, warning = ?19, fence = fence + 1, key = coalesce(?20, key)
 where namespace = ?1 and run_id = ?2 and state = ?3 and generation = ?4 and fence = ?5
 
 -- name: requeue
@@ -200,7 +263,8 @@ select
   (select min(lease_until) from {t}process where namespace = ?1 and process_id <> ?2),
   (select count(*) from {t}queue where namespace = ?1 and process_id = ?2),
   (select group_concat(run_id) from {t}queue{by_owner} where namespace = ?1 and process_id = ?2 and woken = 1),
-  (select group_concat(process_id) from {t}process where namespace = ?1 and process_id <> ?2)
+  (select group_concat(process_id) from {t}process where namespace = ?1 and process_id <> ?2),
+  (select group_concat(run_id) from {t}holder{by_replaced} where namespace = ?1 and is_replaced = 1)
 
 -- name: give_back
 update {t}queue set process_id = null, due_at = ?4 where namespace = ?1 and process_id = ?2 and run_id = ?3

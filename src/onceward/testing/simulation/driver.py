@@ -14,7 +14,7 @@ from onceward.core.messages import HttpRequest
 from onceward.core.states import RunState
 from onceward.testing.simulation import faults
 from onceward.testing.simulation.programs import program
-from onceward.testing.workflows import SHOP, TRIGGERED
+from onceward.testing.workflows import KEYED, SHOP, TRIGGERED
 from onceward.web.intake import AppIntake
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ CLOCK_OFF_MS_MAX = 20_000
 """How wrong a clock may become: the lease of a dead process lasts that much longer."""
 
 Send = Callable[["Process"], Coroutine[Any, Any, None]]
+
+
+KEYS = 2
+"""Keys of a world with keys: few, so that they are held."""
 
 
 class Driver:
@@ -119,8 +123,10 @@ class Driver:
 
     def _deliver_new(self, times: int) -> None:
         dice, world = self._dice, self.world
-        workflow = dice.choice(TRIGGERED)
+        workflow = dice.choice(KEYED if world.is_keyed else TRIGGERED)
         payload = program(dice, workflow, world)
+        if world.is_keyed:
+            payload["order"] = dice.randrange(KEYS)
         event_id = f"evt_{next(self._numbers)}"
         body = msgspec.json.encode({"id": event_id, "type": f"order.{workflow}", "program": payload})
         world.operation(None, "delivery", f"{event_id} order.{workflow} x{times} {payload}")

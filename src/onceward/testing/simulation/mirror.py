@@ -50,10 +50,12 @@ class Mirror:
 
     Args:
         connection: the database that all processes share.
+        has_keys: whether there are runs with keys, whose tables are then read at each look.
     """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, *, has_keys: bool = False) -> None:
         self._connection = connection
+        self._has_keys = has_keys
         self.runs: dict[str, RunRows] = {}
         self.events: dict[tuple[str, str], Row] = {}
         self.processes: dict[str, Row] = {}
@@ -126,6 +128,19 @@ class Mirror:
             )
         )
 
+    def key_tables(self) -> Tables:
+        """Give who holds keys and who waits for them, as stored."""
+        tables: Tables = {"holder": [], "waiter": []}
+        for table, found in tables.items() if self._has_keys else ():
+            names = _columns(self._connection, table)
+            cursor = self._connection.execute(f"select * from onceward_{table}")  # noqa: S608
+            found += [dict(zip(names, row, strict=True)) for row in cursor]
+        return tables
+
+    def in_line(self) -> set[str]:
+        """Give the runs that hold a key or wait for one."""
+        return {row["run_id"] for rows in self.key_tables().values() for row in rows}
+
     # --- judging ------------------------------------------------------------------------------------
 
     def check_runs(self, run_ids: Iterable[str]) -> list[Violation]:
@@ -139,7 +154,10 @@ class Mirror:
             return []
         found: list[Violation] = []
         near = dict(wanted)
-        tables: Tables = {table: [] for table in invariants.TABLES}
+        tables: Tables = {table: [] for table in invariants.TABLES} | self.key_tables()
+        for row in (*tables["holder"], *tables["waiter"]):
+            if row["run_id"] in self.runs:
+                near.setdefault(row["run_id"], self.runs[row["run_id"]])
         for rows in wanted.values():
             run = rows.run
             for other in _relatives(rows):

@@ -67,6 +67,7 @@ class Oracle:
         self.replies: dict[tuple[str, str], dict[str, str]] = {}  # event -> workflow -> run id
         self.new_attempts: set[tuple[str, int, int]] = set()
         self._fence_moves: dict[tuple[str, int], tuple[str, float]] = {}  # run, fence -> what raised it, when
+        self._in_line: set[str] = set()  # runs that held a key or waited for one before the commit
         self.lost: dict[str, list[str]] = {}  # run -> causes of its lost holders, since its last checkpoint
 
     def complain(self, invariant: str, subject: str, sentence: str) -> None:
@@ -204,7 +205,13 @@ class Oracle:
     def _refresh(self, run_ids: Iterable[str], by: str) -> None:
         """Read runs again and judge how they changed."""
         mirror = self.mirror
-        touched = run_ids if isinstance(run_ids, _Touched) else dict.fromkeys(run_ids, ALL_OF_RUN)
+        touched: dict[str, Collection[str]] = dict.fromkeys(run_ids, ALL_OF_RUN)
+        if isinstance(run_ids, _Touched):
+            touched.update(run_ids)
+        in_line = mirror.in_line()
+        for run_id in self._in_line | in_line:
+            touched.setdefault(run_id, ALL_OF_RUN)  # the end of one run is the turn of another
+        self._in_line = in_line
         for run_id, tables in touched.items():
             known = mirror.runs.get(run_id)
             before = None if known is None else known.run
@@ -291,6 +298,8 @@ class Oracle:
         rows = self.mirror.runs[run_id]
         if rows.run["state"] in TERMINAL_NAMES or rows.run["state"] == "held":
             return True
+        if run_id in self._in_line and rows.run["state"] == "queued":
+            return self._waits_for_held(run_id)
         if rows.run["state"] not in ("waiting", "cancelling"):
             return False
         called = [
@@ -299,6 +308,17 @@ class Oracle:
         resting = [self.rests(child) for child in called if child in self.mirror.runs]
         states = {self.mirror.runs[child].run["state"] for child in called if child in self.mirror.runs}
         return bool(resting) and all(resting) and states <= {"held", "waiting"}
+
+    def _waits_for_held(self, run_id: str) -> bool:
+        """Say whether a run is in line for a key whose holder is held."""
+        key = self.mirror.runs[run_id].run["key"]
+        workflow = self.mirror.runs[run_id].run["workflow"]
+        holders = [
+            row["run_id"]
+            for row in self.mirror.key_tables()["holder"]
+            if (row["workflow"], row["key"]) == (workflow, key)
+        ]
+        return any(self.mirror.runs[holder].run["state"] == "held" for holder in holders)
 
     def _judge_held(self, run_id: str, run: Row) -> None:
         reason = run["reason"] or ""

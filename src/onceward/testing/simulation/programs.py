@@ -23,6 +23,8 @@ STEPS: dict[str, tuple[str, ...]] = {
     "undo": ("book", "pay", "clean up: unbook", "clean up: close"),
     "parent": ("rest",),
     "herald": ("announce", "bow"),
+    "turn": ("enter", "leave"),
+    "newest": ("begin", "finish"),
     "child": ("grow", "leave home"),
     "listener": ("hear",),
 }

@@ -70,10 +70,14 @@ class World:
         seed: decides all of it.
         bug: what to plant into each process, if anything.
         keep_trace: whether the whole trace is kept, to be printed.
+        is_keyed: whether events start runs with keys, and no others.
     """
 
-    def __init__(self, seed: int, *, bug: Bug | None = None, keep_trace: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, bug: Bug | None = None, keep_trace: bool = False, is_keyed: bool = False
+    ) -> None:
         self.seed = seed
+        self.is_keyed = is_keyed
         self.bug = bug
         self.dice = random.Random(f"world {seed}")  # noqa: S311 - repeatable is what it must be
         self.loop = new_loop(seed)
@@ -85,7 +89,7 @@ class World:
             "linger": self.dice.choice((0.0, 0.05, 0.2)),
             "concurrency": self.dice.choice((3, 6, 12)),
         }
-        self.mirror = Mirror(self.connection)
+        self.mirror = Mirror(self.connection, has_keys=is_keyed)
         self.oracle = Oracle(self, self.mirror)
         self.hands = Ledger(self, self.oracle)
         self.slots = self.dice.randint(3, 6)

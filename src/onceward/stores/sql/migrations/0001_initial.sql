@@ -10,7 +10,7 @@
 --            that name the condition use it: on an empty table its planner takes any index with
 --            the namespace for a look-up by key. Nothing on SQLite, which knows that a column is
 --            not null and then does not find the condition in any query
---   {is_run_state}, {is_step_state}  that the state is one there is
+--   {is_run_state}, {is_step_state}, {is_skip}  that the state or the reason is one there is
 -- Numbers come before texts where rows are many: behind a text PostgreSQL pads each of them.
 -- Every key starts with the namespace. Times are Unix milliseconds, JSON is text that the
 -- database never looks into.
@@ -63,6 +63,7 @@ create table {t}run (
     parent_generation {small},
     is_called {small} not null,
     depth {small} not null,
+    is_stale {small} not null,
     namespace {key} not null,
     run_id {key} not null,
     workflow {key} not null,
@@ -77,6 +78,7 @@ create table {t}run (
     replay_of {key},
     parent_run_id {key},
     input text,
+    key {key},
     primary key (namespace, run_id)
 ){packed}{hot};
 -- At most one original run per (event, workflow); a replay adds its request id (RULINGS 11).
@@ -159,6 +161,7 @@ create table {t}workflow (
     triggers text not null,
     deadline_ms {int},
     seen_at {int} not null,
+    rules text,
     primary key (namespace, name)
 ){packed};
 
@@ -186,3 +189,61 @@ create table {t}committer (
     last_batch {key},
     primary key (namespace, process_id)
 ){packed}{hot};
+
+-- The newest version that was accepted of each subject, for workflows with version=; the text sorts
+-- as versions do. The event that brought it is told from the older ones by its identity.
+create table {t}version (
+    namespace {key} not null,
+    workflow {key} not null,
+    subject {key} not null,
+    version {key} not null,
+    source {key} not null,
+    event_id {key} not null,
+    primary key (namespace, workflow, subject)
+){packed}{hot};
+
+-- A workflow that wants an event and has no run of it: why. Decided with the event's insert, so that
+-- every redelivery is told the same; run_id is the id that the run would have had.
+create table {t}skipped (
+    at {int} not null,
+    namespace {key} not null,
+    source {key} not null,
+    event_id {key} not null,
+    workflow {key} not null,
+    reason {key} not null check ({is_skip}),
+    run_id {key} not null,
+    version {key},
+    newest {key},
+    key {key},
+    holder_run_id {key},
+    is_other_payload {small} not null,
+    primary key (namespace, source, event_id, workflow)
+){packed};
+
+-- Who holds a key: one row for each that is held or remembered. The row is the lock of its key: who
+-- claims it, gives it free or lines up for it has it first. is_replaced says that a newer run waits
+-- and the holder is still to be cancelled. On PostgreSQL a transaction that found no row writes one
+-- without a run first, and takes it away again if nobody claims it.
+create table {t}holder (
+    claimed_at {int} not null,
+    window_ms {int},
+    is_replaced {small} not null,
+    namespace {key} not null,
+    workflow {key} not null,
+    key {key} not null,
+    run_id {key} not null,
+    once {key} not null,
+    payload_hash {key},
+    primary key (namespace, workflow, key)
+){packed}{hot};
+create index {i}holder_replaced on {t}holder (namespace) where is_replaced = 1;
+
+-- Runs that wait for a key, in the order of their ids; the first is next.
+create table {t}waiter (
+    namespace {key} not null,
+    workflow {key} not null,
+    key {key} not null,
+    run_id {key} not null,
+    payload_hash {key},
+    primary key (namespace, workflow, key, run_id)
+){packed};

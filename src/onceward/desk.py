@@ -99,6 +99,7 @@ class Desk:
     async def steer(self, verb: Verb, run_id: str, *, actor: str, answer: str = "") -> Reply:
         """Read, decide, commit if nothing changed meanwhile; again if it did."""
         worker = self._worker()
+        asked.checked_text(answer, "answer")
         asked.checked_actor(actor)
         first: RunRow | None = None
         while True:

@@ -11,6 +11,7 @@ from tests.engine.running import run_app
 from tests.perf.counting import CountedApp, VirtualProcess, three_steps
 
 TRANSACTIONS_PER_S_MAX = 2
+WINDOWS = 5
 
 
 def test_an_idle_process_makes_at_most_two_transactions_a_second() -> None:
@@ -32,7 +33,8 @@ def test_an_idle_process_leaves_the_server_alone(postgres_dsn: str) -> None:
     """The same as PostgreSQL counts it; backends tell it of what they did within a second."""
     app = CountedApp(postgres_dsn)
     three = three_steps(app)
-    seconds = 4
+    seconds = 3
+    limit = TRANSACTIONS_PER_S_MAX * (seconds + 1)
 
     def transactions() -> int:
         with contextlib.closing(psycopg.connect(postgres_dsn, dbname="postgres", autocommit=True)) as outside:
@@ -46,11 +48,15 @@ def test_an_idle_process_leaves_the_server_alone(postgres_dsn: str) -> None:
     async def scenario() -> int:
         await (await app.start(three, 1)).result()
         await asyncio.sleep(2)
-        return min(await in_a_window(), await in_a_window())  # the server's own vacuum may fall into one
+        # The server's own vacuum may fall into a window, or a late report of what came before.
+        counts: list[int] = []
+        while len(counts) < WINDOWS and min(counts, default=limit + 1) > limit:
+            counts.append(await in_a_window())
+        return min(counts)
 
     async def in_a_window() -> int:
         before = await asyncio.to_thread(transactions)
         await asyncio.sleep(seconds)
         return await asyncio.to_thread(transactions) - before
 
-    assert run_app(app, scenario) <= TRANSACTIONS_PER_S_MAX * (seconds + 1)
+    assert run_app(app, scenario) <= limit

@@ -32,4 +32,4 @@ def test_a_finished_run_leaves_nothing_to_the_garbage_collector(url: str) -> Non
 
 
 def _loaded() -> int:
-    return sum(isinstance(thing, Execution) for thing in gc.get_objects())
+    return sum(type(thing) is Execution for thing in gc.get_objects())

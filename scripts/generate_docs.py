@@ -93,9 +93,11 @@ API: tuple[Part, ...] = (
             "CallOutsideStep",
             "ConfigError",
             "DeadlineExceeded",
+            "HistoryMismatch",
             "IdClash",
             "KeyCycle",
             "KeyTaken",
+            "NotAwaited",
             "NotFound",
             "NotStorable",
             "RunFailed",
@@ -106,6 +108,7 @@ API: tuple[Part, ...] = (
             "StepNameRepeated",
             "StepTimedOut",
             "StoreUnavailable",
+            "ValueTooLarge",
             "WorkflowUnknown",
         ),
         "All errors, with their codes: [errors](errors.md).",
@@ -239,7 +242,6 @@ def errors_page() -> str:
         for name, value in vars(errors).items()
         if inspect.isclass(value)
         and issubclass(value, BaseException)
-        and value.__module__ == errors.__name__
         and not issubclass(value, errors.OncewardError)
     ]
     return (
@@ -470,7 +472,9 @@ def directive(module: str, name: str) -> str:
             lines += ["", f"   .. {kind}:: {member}"]
             continue
         lines += ["", f"   .. py:method:: {member}{signature}"]
-        lines += ["      :async:"] if inspect.iscoroutinefunction(getattr(value, member)) else []
+        lines += (
+            ["      :async:"] if inspect.iscoroutinefunction(inspect.unwrap(getattr(value, member))) else []
+        )
         lines += ["", *(f"      {line}".rstrip() for line in restructured(getattr(value, member)))]
     return "\n".join(lines)
 

@@ -1,46 +1,55 @@
 """Onceward: exactly one run of each event, carried to its end.
 
-The names that users need. Importing this loads no web framework, driver or cryptography.
+The names that users need, each imported when it is first used: importing this costs next to nothing,
+so that ``onceward --help`` answers at once, and loads no web framework, driver or cryptography.
 """
 
 from __future__ import annotations
 
-from onceward.app import App
-from onceward.authoring.context import Context, SyncContext
-from onceward.authoring.event import Event
-from onceward.authoring.keys import AUTO, IdempotencyKey
-from onceward.authoring.step import Step
-from onceward.authoring.workflow import Workflow
-from onceward.core.errors import (
-    CallOutsideStep,
-    ConfigError,
-    DeadlineExceeded,
-    IdClash,
-    KeyCycle,
-    KeyTaken,
-    NotFound,
-    NotStorable,
-    OncewardError,
-    OutcomeUnknown,
-    Permanent,
-    RetryLater,
-    RunCancelled,
-    RunFailed,
-    RunWasCancelled,
-    StateConflict,
-    StepFailed,
-    StepMisuse,
-    StepNameRepeated,
-    StepTimedOut,
-    StoreUnavailable,
-    Suspended,
-    WorkflowUnknown,
-)
-from onceward.core.paths import event
-from onceward.core.retry import Retry
-from onceward.core.states import RunState
-from onceward.handles import Emitted, EventView, RunHandle
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from onceward.version import __version__
+
+if TYPE_CHECKING:
+    from onceward.app import App
+    from onceward.authoring.context import Context, SyncContext
+    from onceward.authoring.event import Event
+    from onceward.authoring.keys import AUTO, IdempotencyKey
+    from onceward.authoring.step import Step
+    from onceward.authoring.workflow import Workflow
+    from onceward.core.errors import (
+        CallOutsideStep,
+        ConfigError,
+        DeadlineExceeded,
+        HistoryMismatch,
+        IdClash,
+        KeyCycle,
+        KeyTaken,
+        NotAwaited,
+        NotFound,
+        NotStorable,
+        OncewardError,
+        OutcomeUnknown,
+        Permanent,
+        RetryLater,
+        RunCancelled,
+        RunFailed,
+        RunWasCancelled,
+        StateConflict,
+        StepFailed,
+        StepMisuse,
+        StepNameRepeated,
+        StepTimedOut,
+        StoreUnavailable,
+        Suspended,
+        ValueTooLarge,
+        WorkflowUnknown,
+    )
+    from onceward.core.paths import event
+    from onceward.core.retry import Retry
+    from onceward.core.states import RunState
+    from onceward.handles import Emitted, EventView, RunHandle
 
 __all__ = [
     "AUTO",
@@ -52,10 +61,12 @@ __all__ = [
     "Emitted",
     "Event",
     "EventView",
+    "HistoryMismatch",
     "IdClash",
     "IdempotencyKey",
     "KeyCycle",
     "KeyTaken",
+    "NotAwaited",
     "NotFound",
     "NotStorable",
     "OncewardError",
@@ -77,8 +88,41 @@ __all__ = [
     "StoreUnavailable",
     "Suspended",
     "SyncContext",
+    "ValueTooLarge",
     "Workflow",
     "WorkflowUnknown",
     "__version__",
     "event",
 ]
+
+_HOMES = {
+    "AUTO": "onceward.authoring.keys",
+    "App": "onceward.app",
+    "Context": "onceward.authoring.context",
+    "Emitted": "onceward.handles",
+    "Event": "onceward.authoring.event",
+    "EventView": "onceward.handles",
+    "IdempotencyKey": "onceward.authoring.keys",
+    "Retry": "onceward.core.retry",
+    "RunHandle": "onceward.handles",
+    "RunState": "onceward.core.states",
+    "Step": "onceward.authoring.step",
+    "SyncContext": "onceward.authoring.context",
+    "Workflow": "onceward.authoring.workflow",
+    "event": "onceward.core.paths",
+}
+"""Where a name is defined; the rest are errors."""
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        """Give a public name and keep it."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOMES.get(name, "onceward.core.errors")), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    """Give the public names, the ones that were not used yet as well."""
+    return sorted({*globals(), *__all__})

@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
-from onceward.authoring.current import frame_var, session_var
+from onceward.authoring.current import frame_var, noted, session_var
 from onceward.authoring.event import Event
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
 from onceward.core import asked, errors, ids, json_plain
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
-from onceward.core.model import EventRow, ProcessRow, RunRow, Skip
+from onceward.core.model import EventRow, ProcessRow, RunRow, Skip, WorkflowRow
 from onceward.core.ports import Accept, EventFilter, RunFilter, Store
 from onceward.core.settings import SETTINGS, Settings, resolve
 from onceward.core.shown import shown
@@ -176,11 +176,14 @@ class App(Registry, Receiving):
 
         Args:
             grace: the setting ``drain`` by default.
+
+        Raises:
+            ConfigError: *grace* is no length of time; the app stays open.
         """
+        grace_ms = self.settings.drain_ms if grace is None else to_ms(grace, what="grace")
         is_ours = self.is_open
         worker, self._worker = self._worker, None
         if worker is not None and is_ours:
-            grace_ms = self.settings.drain_ms if grace is None else to_ms(grace, what="grace")
             if self._receiver is not None:
                 self._receiver.drain()
             await self.refused.close(worker)
@@ -277,6 +280,7 @@ class App(Registry, Receiving):
 
     # --- events and starts ---------------------------------------------------------------------
 
+    @noted
     async def emit(
         self,
         type: str,
@@ -308,7 +312,7 @@ class App(Registry, Receiving):
             CallOutsideStep: called in a workflow outside a step.
             StoreUnavailable: nothing was stored.
         """
-        at = None if occurred_at is None else int(occurred_at.timestamp() * 1000)
+        at = asked.checked_time(occurred_at)
         frame = frame_var.get()
         if frame is not None:
             session: Any = frame.session
@@ -365,6 +369,7 @@ class App(Registry, Receiving):
     async def start(
         self, workflow: Takes4[A1, A2, A3, A4, R], a1: A1, a2: A2, a3: A3, a4: A4, /, *, id: str | None = ...
     ) -> RunHandle[R]: ...
+    @noted
     async def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
         """Start a run of a workflow; inside a step's body it commits with the step's checkpoint.
 
@@ -453,8 +458,11 @@ class App(Registry, Receiving):
 
         Args:
             run_id: as in replies, logs and rows: ``run_`` and 26 characters.
+
+        Raises:
+            ConfigError: it is no text.
         """
-        return RunHandle(self._desk, run_id)
+        return RunHandle(self._desk, asked.checked_text(run_id, "run id"))
 
     async def runs(
         self,
@@ -482,11 +490,8 @@ class App(Registry, Receiving):
             ConfigError: there is no such state, or *limit* is out of range.
         """
         where = RunFilter(
-            workflow=workflow,
+            **asked.checked_texts(workflow=workflow, source=source, event_id=event_id, before=before),
             state=None if state is None else asked.checked_state(state),
-            source=source,
-            event_id=event_id,
-            before=before,
             limit=asked.checked_limit(limit),
             problems=problems,
         )
@@ -502,9 +507,11 @@ class App(Registry, Receiving):
         Raises:
             NotFound: no such event in this namespace.
         """
-        row = await self._ask("event", source, id)
+        row = await self._ask("event", asked.checked_text(source, "source"), asked.checked_text(id, "id"))
         if row is None:
-            raise errors.NotFound(f"There is no event {id!r} of source {source!r} in this namespace.")
+            raise errors.NotFound(
+                f"There is no event {shown(id)} of source {shown(source)} in this namespace."
+            )
         runs = await self._ask("runs", RunFilter(source=source, event_id=id, limit=1_000))
         deliveries = await self._ask("deliveries", source, id)
         surplus = await self._ask("surplus", source, id)
@@ -538,7 +545,9 @@ class App(Registry, Receiving):
             ConfigError: *limit* is out of range.
         """
         where = EventFilter(
-            source=source, type=type, subject=subject, before=before, limit=asked.checked_limit(limit)
+            **asked.checked_texts(source=source, type=type, subject=subject),
+            before=asked.checked_event_place(before),
+            limit=asked.checked_limit(limit),
         )
         return await self._ask("events", where)  # type: ignore[no-any-return]
 
@@ -549,6 +558,28 @@ class App(Registry, Receiving):
     async def processes(self) -> list[ProcessRow]:
         """List the processes that are registered in the store, this one included."""
         return await self._ask("processes")  # type: ignore[no-any-return]
+
+    async def registered(self) -> list[WorkflowRow]:
+        """List the workflows that events start runs of: those of every process that ever registered some.
+
+        `workflows` are those in the code of this app.
+        """
+        return await self._ask("workflows")  # type: ignore[no-any-return]
+
+    async def forget_workflow(self, name: str) -> None:
+        """Let events start no more runs of a workflow that is no longer in the code.
+
+        Its runs stay: they are listed, and can be cancelled. Processes that run already know within
+        a lease; one whose code still has the workflow registers it again when it starts.
+
+        Args:
+            name: of the workflow, as `registered` lists it.
+
+        Raises:
+            ConfigError: the workflow is in the code of this app.
+            NotFound: the store does not have it.
+        """
+        await self._desk.forget_workflow(name)
 
     async def _ask(self, read: str, *args: Any) -> Any:
         return await self._desk.ask(read, *args)

@@ -10,20 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import msgspec
 
 from onceward.authoring.workflow import Workflow
-from onceward.core import errors, ids, json_plain
+from onceward.core import asked, errors, ids, json_plain
 from onceward.core import steer as steering
 from onceward.core.duration import show
 from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, RunRow, StepKey
-from onceward.core.ports import Accept
+from onceward.core.ports import Accept, Store
 from onceward.core.rules import ACTIVE, EVER, WINDOW
+from onceward.core.shown import shown
 from onceward.core.states import RunState, StepState, Verb
 from onceward.core.steer import Reply
+from onceward.core.texts import checked_id, checked_name
 from onceward.runtime.journal import CONFIRMED_S
 from onceward.runtime.judging import KeyUntold, Reading, as_seen, key_at
 from onceward.runtime.worker import Worker
@@ -65,7 +67,7 @@ class Desk:
         """
         row: RunRow | None = await self.ask("run", run_id)
         if row is None:
-            raise errors.NotFound(f"There is no run {run_id!r} in this namespace.")
+            raise errors.NotFound(f"There is no run {shown(run_id)} in this namespace.")
         return row
 
     async def ended(self, run_id: str, timeout_ms: Millis | None) -> RunRow:
@@ -84,11 +86,21 @@ class Desk:
         except TimeoutError:
             raise TimeoutError(f"run {run_id} did not end within {show(timeout_ms)}; it goes on") from None
 
+    async def forget_workflow(self, name: str) -> None:
+        """Take a workflow's registration out of the store; see `forget`."""
+        worker = self._worker()
+        try:
+            await worker.read(forget, worker.store, name, self.workflows)
+        finally:
+            worker.routes.learn(await worker.read(worker.store.workflows))
+
     # --- steering ----------------------------------------------------------------------------
 
     async def steer(self, verb: Verb, run_id: str, *, actor: str, answer: str = "") -> Reply:
         """Read, decide, commit if nothing changed meanwhile; again if it did."""
         worker = self._worker()
+        asked.checked_text(answer, "answer")
+        asked.checked_actor(actor)
         first: RunRow | None = None
         while True:
             run = await self.run_row(run_id)
@@ -186,6 +198,9 @@ class Desk:
             ConfigError: the run has no such step.
         """
         worker = self._worker()
+        asked.checked_actor(actor)
+        if request_id is not None:
+            checked_id(request_id)
         old = await self.run_row(run_id)
         event: EventRow | None = await self.ask("event", old.source, old.event_id)
         if event is None:
@@ -226,12 +241,13 @@ class Desk:
 
     async def _kept_before(self, run_id: str, from_step: str) -> list[Any]:
         """Give copies of the records that were saved before *from_step*'s."""
+        asked.checked_text(from_step, "name of a step")
         rows = await self.ask("steps", run_id)
         first = next((row for row in rows if from_step in (row.name, str(row.key))), None)
         if first is None:
             known = ", ".join(repr(str(row.key)) for row in rows[:20]) or "none"
             raise errors.ConfigError(
-                f"Run {run_id} has no step {from_step!r}.",
+                f"Run {run_id} has no step {shown(from_step)}.",
                 means="There is nothing to replay from.",
                 todo=f"Its saved steps are: {known}.",
             )
@@ -241,3 +257,30 @@ class Desk:
             for row in rows
             if row.seq < first.seq and row.state is StepState.DONE
         ]
+
+
+def forget(store: Store, name: str, in_code: Container[str]) -> None:
+    """Take a workflow's registration out of a store, so that events start no more runs of it.
+
+    Args:
+        store: open.
+        name: of the workflow.
+        in_code: those that the app's code has.
+
+    Raises:
+        ConfigError: the code has it.
+        NotFound: the store does not have it.
+    """
+    if checked_name(name, "workflow") in in_code:
+        raise errors.ConfigError(
+            f"The workflow {name!r} is in the code of this app.",
+            means="The next process that starts would register it again.",
+            todo="Take it out of the code first, or only its on=, if nothing is to start it.",
+        )
+    if not store.forget_workflow(name):
+        known = ", ".join(repr(row.name) for row in store.workflows()) or "none"
+        raise errors.NotFound(
+            f"The store has no workflow {name!r} in this namespace.",
+            means="Nothing was changed; events start no run of it.",
+            todo=f"It has: {known}.",
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from onceward.core import codec, errors, json_plain
+from onceward.core import asked, codec, errors, json_plain
 from onceward.core.duration import Duration, to_ms
 from onceward.core.model import AttemptRow, DeliveryRow, EventRow, RunRow, SkippedRow, StepRow
 from onceward.core.states import RunState, Verb
@@ -94,8 +94,11 @@ class RunHandle(Generic[R_co]):
 
         Args:
             generation: counted from 1; the present one by default.
+
+        Raises:
+            ConfigError: *generation* cannot be one.
         """
-        return await self._desk.ask("steps", self.run_id, generation)  # type: ignore[no-any-return]
+        return await self._desk.ask("steps", self.run_id, asked.checked_generation(generation))  # type: ignore[no-any-return]
 
     async def attempts(self) -> list[AttemptRow]:
         """Give the attempts that ended without ending their generation well, oldest first."""
@@ -111,7 +114,7 @@ class RunHandle(Generic[R_co]):
         Joins an attempt that is under way, brings one forward that waits.
 
         Args:
-            actor: who asks, for the audit.
+            actor: who asks, for the audit: 1 to 200 printable characters.
 
         Raises:
             StateConflict: the run completed, was cancelled, is held or being cancelled.
@@ -124,7 +127,7 @@ class RunHandle(Generic[R_co]):
         The steps get new idempotency keys, so what they did is done again.
 
         Args:
-            actor: who asks, for the audit.
+            actor: who asks, for the audit: 1 to 200 printable characters.
 
         Raises:
             StateConflict: the run is being cancelled.
@@ -145,13 +148,13 @@ class RunHandle(Generic[R_co]):
             from_step: keep what was saved before this step's outcome, by copy; run the rest.
             payload: put in place of the event's payload; JSON-native data.
             request_id: makes the replay itself idempotent: the same id gives the same run.
-            actor: who asks, for the audit.
+            actor: who asks, for the audit: 1 to 200 printable characters.
 
         Returns:
             A handle on the new run.
 
         Raises:
-            ConfigError: the run has no such step.
+            ConfigError: the run has no such step, or *request_id* or *actor* cannot be kept.
             NotStorable: the payload is more than JSON's own types.
             NotFound: no such run in this namespace.
         """
@@ -162,7 +165,7 @@ class RunHandle(Generic[R_co]):
         """End the run from outside; its clean-up steps still run. Never refused.
 
         Args:
-            actor: who asks, for the audit.
+            actor: who asks, for the audit: 1 to 200 printable characters.
 
         Returns:
             What happened: it is being cancelled, was cancelled before it began, or had ended.
@@ -174,7 +177,7 @@ class RunHandle(Generic[R_co]):
 
         Args:
             answer: ``"retry"`` for another attempt, ``"fail"`` to give up.
-            actor: who asks, for the audit.
+            actor: who asks, for the audit: 1 to 200 printable characters.
 
         Raises:
             StateConflict: the run is not held.
@@ -186,7 +189,7 @@ class RunHandle(Generic[R_co]):
         """Take a failed run off the list of open problems.
 
         Args:
-            actor: who asks, for the audit.
+            actor: who asks, for the audit: 1 to 200 printable characters.
 
         Raises:
             StateConflict: the run did not fail.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from onceward.authoring.context import Context, SyncContext
@@ -16,7 +16,7 @@ from onceward.authoring.options import (
     rules_of,
 )
 from onceward.authoring.step import Step
-from onceward.authoring.workflow import Policies, Workflow
+from onceward.authoring.workflow import Policies, Workflow, parts_of
 from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
 from onceward.core.retry import Retry
@@ -39,6 +39,7 @@ class Registry:
     def __init__(self) -> None:
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._sources: dict[str, Source] = {}
+        self._texts: list[str] = []  # types of own events, as workflows are on them
 
     @property
     def is_open(self) -> bool:
@@ -55,7 +56,7 @@ class Registry:
             The same source; workflows subscribe with it, as in ``on=stripe["invoice.*"]``.
 
         Raises:
-            ConfigError: the name is taken.
+            ConfigError: the name is taken, or a workflow is on a text that begins with it.
         """
         if source.name in self._sources:
             raise errors.ConfigError(
@@ -63,6 +64,8 @@ class Registry:
                 means="Their deliveries could not be told apart.",
                 todo='Give one another name, e.g. Stripe(name="stripe-eu", secrets=[…]).',
             )
+        for text in self._texts:
+            _refuse_text(text, {source.name})
         self._sources[source.name] = source
         return source
 
@@ -187,11 +190,14 @@ class Registry:
             on_redelivery: with ``"retry"`` a redelivery retries the event's run, if it failed.
 
         Raises:
-            ConfigError: the name is taken or cannot be used, the app does not have a source that
-                *on* names, the function takes no context, one of the rules cannot be followed or does
-                not go with another, or the app is open already.
+            ConfigError: the name is taken or cannot be used, *on* is no trigger or names a source
+                that the app does not have or names one in a text, the function takes no context, one
+                of the rules cannot be followed or does not go with another, or the app is open already.
         """
         deadline_ms = None if deadline is None else to_ms(deadline, what="deadline of a workflow")
+        for text in [part for part in parts_of(on) if isinstance(part, str)]:
+            _refuse_text(text, self._sources)
+            self._texts.append(text)
         rules, fetch = rules_of(
             version=version, stale=stale, key=key, once=once, clash=clash, on_redelivery=on_redelivery
         )
@@ -224,3 +230,15 @@ class Registry:
     def workflows(self) -> Mapping[str, Workflow[..., Any]]:
         """Give the registered workflows by name."""
         return self._workflows
+
+
+def _refuse_text(text: str, sources: Container[str]) -> None:
+    """Refuse a text that was meant for a source: a workflow on it would never run, and never say so."""
+    name, _, type_ = text.partition(".")
+    if name in sources:
+        raise errors.ConfigError(
+            f"A workflow is on the text {text!r}, which begins with the name of a source.",
+            means=f"A text means events that the app emits itself; those of {name!r} would not start it.",
+            todo=f'Write on={name}["{type_ or "*"}"], without quotes around the source. '
+            f'If the app does emit it: on=Trigger("{OWN}", "{text}"), from onceward.core.triggers.',
+        )

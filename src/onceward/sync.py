@@ -27,6 +27,7 @@ from onceward.core.model import (
     RunRow,
     StepRow,
     UnparsedRow,
+    WorkflowRow,
 )
 from onceward.core.states import RunState
 from onceward.core.steer import Reply
@@ -302,6 +303,14 @@ class SyncApp:
     def processes(self) -> list[ProcessRow]:
         """List the processes that are registered in the store; see `App.processes`."""
         return self.wait(self._app.processes())
+
+    def registered(self) -> list[WorkflowRow]:
+        """List the workflows that events start runs of; see `App.registered`."""
+        return self.wait(self._app.registered())
+
+    def forget_workflow(self, name: str) -> None:
+        """Let events start no more runs of a workflow; see `App.forget_workflow`."""
+        self.wait(self._app.forget_workflow(name))
 
 
 class SyncRunHandle(Generic[R_co]):

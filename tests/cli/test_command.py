@@ -8,6 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+import onceward
 from onceward import __version__
 from onceward.cli.main import main
 from onceward.cli.plain import plain
@@ -28,12 +29,25 @@ def test_version_and_help_name_the_version_and_every_command() -> None:
 
     assert status == 0
     assert all(
-        f"  {name} " in text for name in ("check", "demo", "migrate", "send", "serve", "sources", "worker")
+        f"  {name} " in text
+        for name in (
+            "check",
+            "demo",
+            "migrate",
+            "redeliver",
+            "send",
+            "serve",
+            "sources",
+            "worker",
+            "workflows",
+        )
     )
     assert "Exit status:" in text
 
 
-@pytest.mark.parametrize("command", ["check", "demo", "migrate", "send", "serve", "sources", "worker"])
+@pytest.mark.parametrize(
+    "command", ["check", "demo", "migrate", "redeliver", "send", "serve", "sources", "worker", "workflows"]
+)
 def test_each_command_has_help_that_fits_its_options(command: str) -> None:
     status, text = told(command, "--help")
 
@@ -45,7 +59,7 @@ def test_each_command_has_help_that_fits_its_options(command: str) -> None:
     ("arguments", "meant"),
     [
         (["srve"], "Did you mean 'serve'?"),
-        (["x"], "There are: check, demo, migrate, redeliver, "),
+        (["x"], "There are: check, demo, migrate, redeliver, send, serve, sources, worker, workflows."),
         (["serve", "--prot", "1", "shop:app"], "--port"),
         (["migrate", "--sql", "--check"], "exclude each other"),
         (["serve"], "MODULE:APP"),
@@ -123,3 +137,40 @@ def test_help_loads_no_server_no_driver_and_nothing_that_draws(arguments: list[s
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "click" in loaded
     assert loaded & {"uvicorn", "rich", "sqlite3", "psycopg", "http.server", "http.client"} == set()
+
+
+def test_ctrl_c_while_the_command_is_imported_gives_no_traceback() -> None:
+    program = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "onceward.cli.main":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+from onceward.__main__ import run
+run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), timeout=30
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_package_itself_costs_next_to_nothing() -> None:
+    """What is imported before the command can hear of Ctrl-C is short."""
+    program = "import onceward, sys; print(*sorted(n for n in sys.modules if n.startswith('onceward')))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), timeout=30
+    )
+
+    assert done.stdout.split() == ["onceward", "onceward.version"]
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    assert set(onceward.__all__) <= set(dir(onceward))
+    assert all(getattr(onceward, name) is not None for name in onceward.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'LeaseLost'"):
+        _ = onceward.LeaseLost  # type: ignore[attr-defined]

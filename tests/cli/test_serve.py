@@ -63,7 +63,7 @@ def test_the_banner_says_what_holds_and_masks_secrets(shop: Path) -> None:
 
     lines = {line[2:14].strip(): line[14:] for line in said.splitlines()[1:]}
     assert said.startswith(f"Onceward {__version__} serve\n")
-    assert lines["store"].startswith("sqlite shop.db, SQLite 3.")
+    assert lines["store"].startswith(f"sqlite {shop}/shop.db, SQLite 3.")
     assert lines["durability"] == "WAL, synchronous=FULL"
     assert lines["namespace"] == "blue"
     assert lines["sources"] == "POST /hooks/stripe  Stripe, whsec_…ghij"

@@ -141,3 +141,32 @@ def test_any_text_is_read_or_refused_and_nothing_else_escapes(text: str) -> None
 )
 def test_a_length_is_shown_from_days_to_milliseconds(ms: int, expected: str) -> None:
     assert show(ms) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("5minutes", "5m"),
+        ("5 Minutes", "5m"),
+        ("1 hour, 30 min", "1h30m"),
+        ("90", "90s"),
+        ("2 weeks 1 day", "2w1d"),
+        ("300 millis", "300ms"),
+    ],
+)
+def test_a_text_that_shows_what_was_meant_is_told_how_to_write_it(text: str, meant: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        to_ms(text, what="setting 'drain'")
+
+    assert refused.value.todo == f'Write "{meant}".'
+    assert to_ms(meant, what="advice")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "-5m", "5 fortnights", "P-1D", "1m 1h", "1.5h", "½h", "٣", "9" * 300]
+)
+def test_a_text_that_does_not_is_given_examples(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        to_ms(text, what="setting 'drain'")
+
+    assert refused.value.todo == 'Write for example "90s", "1h30m" or "7d".'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import traceback
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import onceward
 from onceward.core.errors import StepFailed
 from onceward.core.failure_text import describe_error
 
@@ -24,7 +26,7 @@ def raised(error: Exception, cause: BaseException | None = None) -> Exception:
 def test_type_message_and_place_are_kept() -> None:
     described = describe_error(raised(StepFailed("charge", "ValueError", "no")))
 
-    assert described["type"] == "onceward.core.errors.StepFailed"
+    assert described["type"] == "onceward.StepFailed"
     assert described["message"] == "Step 'charge' failed after 1 try: ValueError: no"
     assert "test_failure_text.py" in described["traceback"]
     assert "in raised" in described["traceback"]
@@ -267,3 +269,13 @@ def test_any_message_stays_within_any_limit(message: str, limit_chars: int) -> N
     assert all(len(text) <= limit_chars for text in described.values())
     if len(message) <= limit_chars:
         assert described["message"] == message
+
+
+def test_our_own_errors_are_named_by_where_users_import_them_from() -> None:
+    for name in onceward.__all__:
+        value = getattr(onceward, name)
+        if isinstance(value, type) and issubclass(value, BaseException):
+            assert f"{value.__module__}.{value.__qualname__}" == f"onceward.{name}"
+    error = onceward.ValueTooLarge("too large")
+    assert describe_error(error)["type"] == "onceward.ValueTooLarge"
+    assert type(pickle.loads(pickle.dumps(error))) is onceward.ValueTooLarge

@@ -105,7 +105,7 @@ def test_a_base_of_zero_stays_zero_at_every_attempt() -> None:
 
 
 def test_runs_that_failed_together_do_not_return_together() -> None:
-    """No second holds more than 2 % of 10,000 retries, at a longest delay of 64 s."""
+    """B025: no second holds more than 2 % of 10,000 retries, at a longest delay of 64 s."""
     draws = [index / 10_000 for index in range(10_000)]
     delays_ms = [next_delay(Retry(10, cap="10m"), 7, draw) or 0 for draw in draws]
 

@@ -220,7 +220,7 @@ def test_an_emit_or_start_bare_in_a_workflow_is_refused(sqlite_url: str) -> None
         for workflow, verb in ((emits, "emit"), (starts, "start"), (emits_plainly, "emit")):
             with pytest.raises(RunFailed) as failed:
                 await (await app.start(workflow)).result()
-            assert failed.value.error_type == "onceward.core.errors.CallOutsideStep"
+            assert failed.value.error_type == "onceward.CallOutsideStep"
             assert f"ctx.step.{verb}(name" in failed.value.message
         assert await app.runs(workflow="child") == []
 

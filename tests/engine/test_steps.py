@@ -251,7 +251,7 @@ def test_a_context_call_inside_a_body_is_refused(sqlite_url: str) -> None:
 
     for workflow in (flow, plain_flow):
         failure = failure_of(app, workflow)
-        assert failure.error_type == "onceward.core.errors.StepFailed"
+        assert failure.error_type == "onceward.StepFailed"
         assert "'inner' was called inside the body of step 'outer'" in failure.message
         assert "after 1 try" in failure.message
         assert "Call it from the workflow, or call the plain function." in failure.message
@@ -267,7 +267,7 @@ def test_an_async_step_called_from_a_plain_workflow_is_refused(sqlite_url: str) 
 
     failure = failure_of(app, flow)
 
-    assert failure.error_type == "onceward.core.errors.StepMisuse"
+    assert failure.error_type == "onceward.StepMisuse"
     assert "ctx.step.run('double', double, …)" in failure.message
 
 
@@ -282,7 +282,7 @@ def test_a_plain_step_called_in_an_async_workflow_is_refused(sqlite_url: str) ->
 
     failure = failure_of(app, flow)
 
-    assert failure.error_type == "onceward.core.errors.StepMisuse"
+    assert failure.error_type == "onceward.StepMisuse"
     assert "`await ctx.step.run('halve it', halve, …)`" in failure.message
 
 
@@ -365,7 +365,7 @@ def test_a_name_repeated_in_overlapping_branches_is_refused(sqlite_url: str) -> 
             "'add' is used in two parallel branches" in failure.message or "sub-exception" in failure.message
         )
         if workflow is gathered:
-            assert failure.error_type == "onceward.core.errors.StepNameRepeated"
+            assert failure.error_type == "onceward.StepNameRepeated"
             assert "pass item=" in failure.message
 
 
@@ -393,7 +393,7 @@ def test_a_name_repeated_in_branches_is_refused_even_where_they_do_not_overlap(
         first_ended.set()
         await two
 
-    assert failure_of(app, flow).error_type == "onceward.core.errors.StepNameRepeated"
+    assert failure_of(app, flow).error_type == "onceward.StepNameRepeated"
 
 
 def test_a_loop_may_gather_the_same_names_in_each_round(store_url: str) -> None:
@@ -473,7 +473,7 @@ def test_a_name_that_cannot_be_one_is_refused_at_once(sqlite_url: str, name: Any
 
     failure = failure_of(app, flow)
 
-    assert failure.error_type == "onceward.core.errors.StepMisuse"
+    assert failure.error_type == "onceward.StepMisuse"
     assert "cannot be the name of a step" in failure.message
 
 
@@ -487,7 +487,7 @@ def test_an_item_that_cannot_be_stored_is_refused_at_once(sqlite_url: str, item:
 
     failure = failure_of(app, flow)
 
-    assert failure.error_type == "onceward.core.errors.StepMisuse"
+    assert failure.error_type == "onceward.StepMisuse"
     assert "item" in failure.message
 
 
@@ -531,7 +531,7 @@ def test_a_parameter_hidden_by_a_keyword_of_step_run_is_named(sqlite_url: str) -
         return await ctx.step.run("ship", ship, "box", item="box")
 
     failure = failure_of(app, hidden)
-    assert failure.error_type == "onceward.core.errors.StepMisuse"
+    assert failure.error_type == "onceward.StepMisuse"
     assert "'item'" in failure.message
     assert steps_of(app, both) == ["ship[box]"]
 

@@ -382,7 +382,7 @@ def test_a_delay_that_is_none_is_refused_with_the_sleeps_name(sqlite_url: str, d
     for workflow in (flow, plain_flow):
         with pytest.raises(RunFailed, match=r"delay of sleep 'nap' cannot be") as failed:
             result_of(app, workflow)
-        assert failed.value.error_type == "onceward.core.errors.ConfigError"
+        assert failed.value.error_type == "onceward.ConfigError"
 
 
 @pytest.mark.parametrize("delay", [0, "0s", 0.0, "30ms", 0.03])

@@ -402,7 +402,7 @@ def test_a_try_that_takes_too_long_is_cut_off_and_tried_again(store_url: str) ->
 
     failed = run_step(app, slow, timeout="30ms", retry=Retry(max_tries=2, base="1ms"))
 
-    assert failed["type"] == "onceward.core.errors.StepTimedOut"
+    assert failed["type"] == "onceward.StepTimedOut"
     assert "ran longer than 30 ms" in failed["message"]
     assert ended == ["cut off", "cut off"]
 

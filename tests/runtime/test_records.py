@@ -8,7 +8,7 @@ from onceward.runtime.records import LOGGED_CHARS_MAX, one_line
 
 def test_what_to_do_stands_in_the_log_also_inside_a_steps_failure() -> None:
     cause = NotStorable("x" * 200, means="y" * 100, todo="Annotate the function's return type.")
-    failure = StepFailed("charge the customer's card", "onceward.core.errors.NotStorable", str(cause))
+    failure = StepFailed("charge the customer's card", "onceward.NotStorable", str(cause))
 
     assert one_line(failure).endswith("Annotate the function's return type.")
 

@@ -120,7 +120,9 @@ def test_what_is_inside_of_gzip_is_signed_where_the_sender_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "packed", [gzip.compress(b"0" * (17 * 1024 * 1024)), gzip.compress(BODY)[:-1], gzip.compress(BODY) + b"x"]
+    "packed",
+    [gzip.compress(b"0" * (17 * 1024 * 1024)), gzip.compress(BODY)[:-1], gzip.compress(BODY) + b"x"],
+    ids=["bomb", "cut off", "more"],
 )
 def test_a_bomb_or_a_cut_off_body_is_refused(packed: bytes) -> None:
     acme = source({"signed": "decoded"})

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from onceward.authoring.keys import KeyScope, composed_key
+from onceward.authoring.made import MadeCalls
 from onceward.core import errors
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from onceward.core.ports import Accept
 
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -34,8 +37,9 @@ class Session(Protocol):
     business: tuple[str, ...]  # what keys of scope "business" are made of
     is_sync: bool  # the workflow is a plain function in a thread
     loop: asyncio.AbstractEventLoop
+    made: MadeCalls  # calls of verbs, until they are begun
 
-    async def step(
+    def step(
         self,
         name: str,
         item: str,
@@ -44,8 +48,8 @@ class Session(Protocol):
         kwargs: dict[str, Any],
         options: StepOptions,
         caller: object,
-    ) -> Any:
-        """Give a step's saved or new result."""
+    ) -> Coroutine[Any, Any, Any]:
+        """Give a step's saved or new result, once it is awaited."""
         ...
 
     async def body(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -83,7 +87,17 @@ class Session(Protocol):
 class Frame:
     """A step's body in progress: where its emits gather and what key it hands to others."""
 
-    __slots__ = ("accepts", "is_over", "key", "key_scope", "nested", "requests", "session", "try_number")
+    __slots__ = (
+        "accepts",
+        "is_over",
+        "key",
+        "key_scope",
+        "made",
+        "nested",
+        "requests",
+        "session",
+        "try_number",
+    )
 
     def __init__(self, session: Session, key: StepKey, try_number: int, key_scope: KeyScope = "step") -> None:
         self.session = session
@@ -94,6 +108,7 @@ class Frame:
         self.accepts: list[Accept] = []
         self.nested: dict[str, int] = {}
         self.is_over = False  # what a task that outlives the body emits would be lost
+        self.made: MadeCalls | None = None  # the body's calls of verbs, from the first on
 
     @property
     def idempotency_key(self) -> str:
@@ -128,6 +143,25 @@ class Frame:
 
 session_var: ContextVar[Session | None] = ContextVar("onceward_session", default=None)
 frame_var: ContextVar[Frame | None] = ContextVar("onceward_frame", default=None)
+
+
+def noted(verb: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Make every call of an async verb known to the run, or the step's body, that makes it.
+
+    Args:
+        verb: what gives a coroutine, which can be forgotten to be awaited.
+    """
+
+    @functools.wraps(verb)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        coroutine = verb(*args, **kwargs)
+        if (frame := frame_var.get()) is not None:
+            frame.made = frame.made or MadeCalls()
+            return frame.made.add(coroutine)
+        session = session_var.get()
+        return coroutine if session is None else session.made.add(coroutine)
+
+    return call
 
 
 def wait_in_thread(session: Session, coroutine: Coroutine[Any, Any, R]) -> R:

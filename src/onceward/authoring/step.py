@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
-from onceward.authoring.current import Frame, frame_var, session_var, wait_in_thread
+from onceward.authoring.current import Frame, Session, frame_var, session_var, wait_in_thread
 from onceward.authoring.keys import KeyPlace, key_place
 from onceward.authoring.options import StepOptions
 from onceward.core import errors
@@ -101,9 +101,7 @@ class Step(Generic[P, R_co]):
         return getattr(self.function, "__name__", self.name)
 
     def _awaited(
-        self, session: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Coroutine[Any, Any, Any]:
-        return cast(
-            "Coroutine[Any, Any, Any]",
-            session.step(self.name, self.item_text, self.function, args, kwargs, self.options, None),
-        )
+        call = session.step(self.name, self.item_text, self.function, args, kwargs, self.options, None)
+        return session.made.add(call)

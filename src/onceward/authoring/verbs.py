@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from onceward.authoring.calls import prepare, uuid_kind
-from onceward.authoring.current import Session
+from onceward.authoring.current import Session, noted
 from onceward.authoring.ensure import ensured
 from onceward.authoring.event import Event
 from onceward.authoring.keys import KeyScope
@@ -71,9 +71,8 @@ class StepVerbs:
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
     ) -> R: ...
-    async def run(  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
-        self, name: str, function: Any, /, *args: Any, **kwargs: Any
-    ) -> Any:
+    @noted  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
+    async def run(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Run a function as a step and give its result; a saved result answers without running it.
 
         Args:
@@ -151,6 +150,7 @@ class StepVerbs:
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
     ) -> R: ...
+    @noted
     async def ensure(
         self,
         name: str,
@@ -193,6 +193,7 @@ class StepVerbs:
         body, options = ensured(self._session, name, find, create, args, given)
         return await self._session.step(name, str(item), body, args, {}, options, None)
 
+    @noted
     async def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
         """Sleep until a deadline that is fixed when it is first reached; costs a row.
 
@@ -206,6 +207,7 @@ class StepVerbs:
         """
         await self._session.sleep(name, str(item), to_ms(delay, what=f"delay of sleep {name!r}"), None)
 
+    @noted
     async def uuid(self, name: str, *, version: Literal[4, 7] = 4, item: object = "") -> uuid.UUID:
         """Draw a random UUID once; every attempt gets the same.
 
@@ -220,6 +222,7 @@ class StepVerbs:
         drawn: uuid.UUID = await self._session.value(uuid_kind(version), name, str(item), None)
         return drawn
 
+    @noted
     async def now(self, name: str, *, item: object = "") -> datetime:
         """Look at the clock once; every attempt gets the same time, in UTC.
 
@@ -230,6 +233,7 @@ class StepVerbs:
         at: datetime = await self._session.value("now", name, str(item), None)
         return at
 
+    @noted
     async def random(self, name: str, *, item: object = "") -> float:
         """Draw a number in [0, 1) once; every attempt gets the same.
 
@@ -240,6 +244,7 @@ class StepVerbs:
         drawn: float = await self._session.value("random", name, str(item), None)
         return drawn
 
+    @noted
     async def emit(
         self, name: str, type: str, payload: Any = None, *, subject: str | None = None, item: object = ""
     ) -> tuple[str, str]:
@@ -290,6 +295,7 @@ class StepVerbs:
         *,
         item: object = ...,
     ) -> str: ...
+    @noted
     async def start(self, name: str, workflow: Any, /, *args: Any, **kwargs: Any) -> str:
         """Start a run of another workflow exactly once, detached; give its id.
 
@@ -339,6 +345,7 @@ class StepVerbs:
         *,
         item: object = ...,
     ) -> R: ...
+    @noted
     async def call(self, name: str, workflow: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Start a run of another workflow exactly once, wait for it and give its result.
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 import msgspec
 
@@ -17,6 +17,7 @@ from onceward.core.annotations import parameter_annotation, return_annotation, s
 from onceward.core.model import Millis, WorkflowRow
 from onceward.core.retry import Retry
 from onceward.core.rules import NO_RULES, Rules
+from onceward.core.shown import shown
 from onceward.core.triggers import OWN, Trigger
 
 P = ParamSpec("P")
@@ -311,8 +312,39 @@ class Workflow(Generic[P, R]):
 
 
 def triggers_of(on: Trigger | str | Sequence[Trigger | str] | None) -> list[Trigger]:
-    """Give the triggers of an ``on=``: a text means an event of our own by its type."""
+    """Give the triggers of an ``on=``: a text means an event of our own by its type.
+
+    Raises:
+        ConfigError: it is something else, such as a source without a type.
+    """
+    return [Trigger(OWN, one) if isinstance(one, str) else one for one in parts_of(on)]
+
+
+def parts_of(on: Trigger | str | Sequence[Trigger | str] | None) -> list[Trigger | str]:
+    """Give what an ``on=`` lists.
+
+    Raises:
+        ConfigError: as for `triggers_of`.
+    """
     if on is None:
         return []
-    many = [on] if isinstance(on, Trigger | str) else list(on)
-    return [Trigger(OWN, one) if isinstance(one, str) else one for one in many]
+    parts = list(on) if isinstance(on, list | tuple | set | frozenset) else [on]
+    for part in parts:
+        if not isinstance(part, Trigger | str):
+            _refuse_trigger(part)
+    return cast("list[Trigger | str]", parts)
+
+
+def _refuse_trigger(given: Any) -> NoReturn:
+    name = getattr(given, "name", None)
+    if isinstance(name, str) and hasattr(type(given), "__getitem__"):
+        raise errors.ConfigError(
+            f"A workflow is on the source {name!r}, without a type of its events.",
+            means="It does not say which of them start a run.",
+            todo=f'Write on={name}["invoice.paid"] for one type, ["invoice.*"] for several, ["*"] for all.',
+        )
+    raise errors.ConfigError(
+        f"A workflow cannot be on {shown(given)}.",
+        means="What starts it is a source's type of event, or the type of an event that the app emits.",
+        todo='Write for example on=stripe["invoice.paid"], on="order.paid", or a list of such.',
+    )

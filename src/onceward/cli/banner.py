@@ -15,7 +15,6 @@ import click
 from onceward.app import App
 from onceward.cli.plain import plain
 from onceward.core.model import ProcessRow
-from onceward.core.triggers import OWN
 from onceward.version import __version__
 from onceward.web.receiver import HEALTH, HOOKS
 
@@ -106,11 +105,8 @@ def _workflows(app: App) -> list[str]:
     width = max(len(name) for name in app.workflows)
     rows = []
     for name, workflow in app.workflows.items():
-        triggers = [
-            trigger.type if trigger.source == OWN else f"{trigger.source} {trigger.type}"
-            for trigger in workflow.triggers
-        ]
-        rows.append(f"{name.ljust(width)}  {', '.join(triggers) or 'started by name'}")
+        triggers = ", ".join(trigger.show() for trigger in workflow.triggers)
+        rows.append(f"{name.ljust(width)}  {triggers or 'started by name'}")
     return rows
 
 

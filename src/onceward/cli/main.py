@@ -40,6 +40,7 @@ COMMANDS = {
     "serve": "onceward.cli.serve",
     "sources": "onceward.cli.sources",
     "worker": "onceward.cli.worker",
+    "workflows": "onceward.cli.workflows",
 }
 
 

@@ -9,7 +9,6 @@ import click
 from onceward.cli.options import setting_options
 
 if TYPE_CHECKING:
-    from onceward.core.ports import Store
     from onceward.core.settings import Settings
 
 
@@ -29,23 +28,13 @@ def command(target: str | None, store: str | None, sql: bool, check: bool) -> No
     """
     if sql and check:
         raise click.UsageError("--sql and --check exclude each other.")
-    settings = _settings(target, store)
+    from onceward.cli.starting import settings_of
+
+    settings = settings_of(target, {"store": store})
     if sql:
         _print_sql(settings)
     else:
         _migrate(settings, is_check=check)
-
-
-def _settings(target: str | None, store: str | None) -> Settings:
-    import os
-
-    from onceward.core.settings import SETTINGS, resolve
-
-    if target is None:
-        return resolve(SETTINGS, {"store": store}, os.environ)
-    from onceward.cli.starting import prepared
-
-    return prepared(target, {"store": store}).settings
 
 
 def _print_sql(settings: Settings) -> None:
@@ -56,11 +45,12 @@ def _print_sql(settings: Settings) -> None:
 
 
 def _migrate(settings: Settings, *, is_check: bool) -> None:
+    from onceward.cli.starting import bare_store
     from onceward.core.errors import SchemaOutdated
     from onceward.core.store_url import parse
     from onceward.stores.migrate import NAMES
 
-    store = _store(settings)
+    store = bare_store(settings)
     shown = parse(settings.store or "").show()
     try:
         try:
@@ -76,12 +66,3 @@ def _migrate(settings: Settings, *, is_check: bool) -> None:
             click.echo(f"Nothing to do: {shown} is at {NAMES[-1]}.")
     finally:
         store.close()
-
-
-def _store(settings: Settings) -> Store:
-    import random
-
-    from onceward.runtime.clock import wall_ms
-    from onceward.stores.choose import make_store
-
-    return make_store(settings, now_ms=wall_ms, draw=random.random)

@@ -1,4 +1,4 @@
-"""What ``serve`` and ``worker`` do alike before the app is opened."""
+"""What commands do alike before an app, or a store without one, is opened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from onceward.app import App
 from onceward.cli import logs, target
 from onceward.core import store_url
 from onceward.core.errors import ConfigError
-from onceward.core.settings import SETTINGS, resolve
+from onceward.core.ports import Store
+from onceward.core.settings import SETTINGS, Settings, resolve
 
 
 def prepared(name: str, given: Mapping[str, str | None]) -> App:
@@ -42,6 +43,25 @@ def spare_collections() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
+
+
+def settings_of(name: str | None, given: Mapping[str, str | None]) -> Settings:
+    """Give the settings of an app, or those of the options and the environment alone.
+
+    Raises:
+        ConfigError: as for `prepared`.
+    """
+    return resolve(SETTINGS, given, os.environ) if name is None else prepared(name, given).settings
+
+
+def bare_store(settings: Settings) -> Store:
+    """Give a store that is not open yet, without an app around it."""
+    import random
+
+    from onceward.runtime.clock import wall_ms
+    from onceward.stores.choose import make_store
+
+    return make_store(settings, now_ms=wall_ms, draw=random.random)
 
 
 def refuse_memory(app: App, what: str) -> None:

@@ -25,6 +25,16 @@ _UNIT_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s":
 _TEXT = re.compile(r"\s*".join(rf"(?:([0-9]{{1,15}}){unit})?" for unit in _UNIT_MS))
 _TEXT_CHARS_MAX = 100
 
+_WORDS = {
+    "w": "w wk wks week weeks",
+    "d": "d day days",
+    "h": "h hr hrs hour hours",
+    "m": "m min mins minute minutes",
+    "s": "s sec secs second seconds",
+    "ms": "ms msec msecs millis millisecond milliseconds",
+}
+_UNIT_OF = {word: unit for unit, words in _WORDS.items() for word in words.split()}
+
 # Weeks are read but not shown: "7d" is plainer beside "8d" than "1w" is beside "1w 1d".
 _SHOWN_UNITS = ("d", "h", "m", "s", "ms")
 
@@ -88,9 +98,20 @@ def _text_ms(text: str, what: str) -> int:
     )
 
 
+def _meant(text: str) -> str:
+    """Give a text as it was probably meant, e.g. ``5m`` for ``5 minutes``; empty where nobody can tell."""
+    parts = re.findall(r"([0-9]{1,15})\s*([a-z]*)[\s,]*", text[:_TEXT_CHARS_MAX].lower())
+    if len(parts) == 1 and text.strip().isdigit():
+        parts = [(parts[0][0], "s")]
+    meant = "".join(f"{count}{_UNIT_OF.get(word, '?')}" for count, word in parts)
+    is_all = sum(len(count) + len(word) for count, word in parts) == len(re.sub(r"[\s,]", "", text))
+    return meant if _TEXT.fullmatch(meant) and (is_all or text.strip().isdigit()) else ""
+
+
 def _refuse(value: object, what: str, means: str) -> NoReturn:
-    raise ConfigError(
-        f"The {what} cannot be {shown(value)}.",
-        means=means,
-        todo='Write a timedelta, a number of seconds, or a text such as "90s", "1h30m" or "7d".',
-    )
+    todo = 'Write a timedelta, a number of seconds, or a text such as "90s", "1h30m" or "7d".'
+    if isinstance(value, str):  # as settings are given; there a timedelta or a number is no advice
+        todo = (
+            f'Write "{meant}".' if (meant := _meant(value)) else 'Write for example "90s", "1h30m" or "7d".'
+        )
+    raise ConfigError(f"The {what} cannot be {shown(value)}.", means=means, todo=todo)

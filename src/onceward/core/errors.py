@@ -320,6 +320,17 @@ class CallOutsideStep(StepMisuse):
     title = "An emit or start outside a step"
 
 
+class NotAwaited(StepMisuse):
+    """A verb was called without ``await``, so that nothing of it was done; never retried.
+
+    The run fails at its end, the step at its body's, with the calls by name. Write the ``await``; a
+    retry of the run then does what was left out.
+    """
+
+    code = "not_awaited"
+    title = "A call was never awaited"
+
+
 class HistoryMismatch(OncewardError):
     """A saved value no longer fits the type that the code says; the run is held."""
 
@@ -452,3 +463,14 @@ class RunCancelled(BaseException):
 
     A ``BaseException``, so that ``except Exception`` does not swallow it.
     """
+
+
+# Saved failures and tracebacks name an error by its module; it shall be the one to import it from.
+for _error in (
+    CallOutsideStep, ConfigError, DeadlineExceeded, HistoryMismatch, IdClash, KeyCycle, KeyTaken, NotAwaited, NotFound, NotStorable,
+    OncewardError, OutcomeUnknown, Permanent, RetryLater, RunCancelled, RunFailed, RunWasCancelled,
+    StateConflict, StepFailed, StepMisuse, StepNameRepeated, StepTimedOut, StoreUnavailable, Suspended,
+    ValueTooLarge, WorkflowUnknown,
+):  # fmt: skip
+    _error.__module__ = "onceward"
+del _error

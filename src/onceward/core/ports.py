@@ -275,6 +275,10 @@ class Store(Protocol):
         """Free the runs of processes whose lease ended or whose lock file is free."""
         ...
 
+    def forget_workflow(self, name: str) -> bool:
+        """Delete a workflow's registration, so that events start no run of it; False if there is none."""
+        ...
+
     # the hot path
     def apply(self, process_id: str, epoch: int, batch: Batch) -> BatchResult:
         """Commit a batch in one transaction. A refused guard refuses its own commit only."""

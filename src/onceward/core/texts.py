@@ -72,7 +72,7 @@ def checked_id(event_id: str) -> str:
     Raises:
         ConfigError: it is empty, too long, or holds NUL or half a surrogate pair.
     """
-    if not event_id or not is_storable(event_id, ID_CHARS_MAX):
+    if not is_storable(event_id, ID_CHARS_MAX) or not event_id:
         raise errors.ConfigError(
             f"The id {shown(event_id)} cannot identify an event.",
             means="Nothing was stored.",

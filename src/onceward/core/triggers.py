@@ -61,6 +61,10 @@ class Trigger(msgspec.Struct, frozen=True):
             return True
         return pattern.endswith(".*") and type.startswith(pattern[:-1]) and len(type) >= len(pattern)
 
+    def show(self) -> str:
+        """Give the trigger for people: ``stripe invoice.*``, or the type alone for our own events."""
+        return self.type if self.source == OWN else f"{self.source} {self.type}"
+
     def to_data(self) -> dict[str, Any]:
         """Give the trigger as JSON-ready data; `from_data` reads it back."""
         data: dict[str, Any] = {"source": self.source, "type": self.type}

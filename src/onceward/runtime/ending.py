@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from onceward.authoring.made import not_awaited
 from onceward.core import errors, retry, takeover
 from onceward.core.model import AttemptRow, RunRow, StepKey, StepRow
 from onceward.core.ports import RunMove
@@ -81,6 +82,9 @@ def _clean_up_error(execution: Execution, error: BaseException | None) -> str | 
 
 async def _complete(execution: Execution, value: Any) -> None:
     workflow = execution.workflow
+    if forgotten := execution.made.take_forgotten(execution.loop):
+        await _fail(execution, not_awaited(forgotten, f"workflow {workflow.name!r}"), may_retry=False)
+        return
     try:
         text = workflow.result_codec.encode(
             value,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from onceward.core import errors
 from onceward.core.model import RunRow
+from onceward.core.shown import shown
 from onceward.core.states import TERMINAL
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Ends:
             if run_id not in worker.executions:
                 row: RunRow | None = await worker.read(worker.store.run, run_id)
                 if row is None:
-                    raise errors.NotFound(f"There is no run {run_id!r} in this namespace.")
+                    raise errors.NotFound(f"There is no run {shown(run_id)} in this namespace.")
                 if row.state in TERMINAL:
                     return row
             if not self._is_watching:

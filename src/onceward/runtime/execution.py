@@ -23,6 +23,7 @@ from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.event import Event
 from onceward.authoring.keys import business_parts
+from onceward.authoring.made import MadeCalls
 from onceward.authoring.options import StepOptions
 from onceward.authoring.workflow import Workflow
 from onceward.core import codec, errors
@@ -84,6 +85,7 @@ class Execution(Journal):
         self.is_sync = not workflow.is_async
         self.root: asyncio.Task[None] | None = None
         self.calls = 0  # verbs in progress, parked ones included
+        self.made = MadeCalls()
         self.steps_in_flight: set[StepKey] = set()
         self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
         self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
@@ -234,6 +236,7 @@ class Execution(Journal):
         """Cut what the code left running: branches that nobody awaits, open waits."""
         if self._deadline is not None:
             self._deadline.cancel()
+        self.made.clear()
         self.recall.close()
         if self.stopping is None:
             self.stopping = "ended"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from onceward.authoring.current import Frame, frame_var
+from onceward.authoring.made import not_awaited
 from onceward.authoring.options import StepOptions
 from onceward.core import errors, failpoints, retry
 from onceward.core.model import Millis, StepKey, StepRow
@@ -83,6 +84,8 @@ async def run_step(
             value = await _body(execution, frame, function, args, kwargs, options, facts.is_async)
             if failpoints.is_armed():
                 failpoints.hit("step.after_body", str(key))
+            if frame.made is not None and (forgotten := frame.made.take_forgotten(execution.loop)):
+                raise not_awaited(forgotten, f"the body of step {str(key)!r}")
             text, value = facts.result.round_trip(
                 value,
                 what=f"The result of step {str(key)!r}",

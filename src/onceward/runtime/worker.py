@@ -28,6 +28,7 @@ from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL
 from onceward.core.takeover import SUSPECT_FROM
 from onceward.core.texts import checked_name, checked_subject
+from onceward.runtime.accepting import accept_registered
 from onceward.runtime.children import Children
 from onceward.runtime.claimed import claimed_row, held_move, is_fresh
 from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
@@ -141,6 +142,7 @@ class Worker:
         self.keys = Keys(self)
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
+        self._rejoined = asyncio.Event()
         self.steer_child: Callable[..., Coroutine[Any, Any, None]] = _no_steering
 
     # --- life ------------------------------------------------------------------------------------
@@ -284,23 +286,14 @@ class Worker:
     async def accept_all(self, accepts: Sequence[Accept]) -> list[Accepted]:
         """Store events with their runs in one transaction, and start those that were written as ours.
 
+        Where this process was evicted, it waits a while for the new registration.
+
         Raises:
             StoreUnavailable: nothing was stored; the sender may send it again.
         """
         runs = [run for accept in accepts for run in accept.runs]
-        holder = self.process_id
         try:
-            if self.is_draining:
-                raise errors.StoreUnavailable(
-                    "This process is stopping.", means="Nothing was stored.", todo="Send it again."
-                )
-            failpoints.hit("accept.before_insert")
-            answers, sent_at = await self.committer.accept(accepts)
-        except errors.LeaseLost as error:
-            # Nothing of it was written. To the sender it is one of the faults that pass.
-            raise errors.StoreUnavailable(
-                error.what, means="Nothing was stored.", todo="Send it again."
-            ) from error
+            answers, holder, sent_at = await accept_registered(self, accepts)
         finally:
             self._unreserve(runs)
         for accept, accepted in zip(accepts, answers, strict=True):
@@ -318,6 +311,15 @@ class Worker:
             if accepted.is_duplicate and accept.deliveries:
                 await self.keys.redelivered(accepted)
         return answers
+
+    async def has_rejoined(self, within_s: float) -> bool:
+        """Say whether this process is registered, if need be after waiting for it."""
+        if not self._is_rejoining:
+            return within_s > 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._rejoined.wait()
+        return not self._is_rejoining
 
     def _unreserve(self, runs: Sequence[NewRun]) -> None:
         for run in runs:
@@ -618,6 +620,7 @@ class Worker:
         if process_id != self.process_id or self._is_rejoining or self.is_closing:
             return
         self._is_rejoining = True
+        self._rejoined.clear()
         self._successors.clear()
         if self._solo is not None:
             self.suspects.over(self._solo.run_id)
@@ -638,6 +641,7 @@ class Worker:
                 _log.warning("this process could not register anew, trying again: %s", error)
                 await asyncio.sleep(0.5)
         self._is_rejoining = False
+        self._rejoined.set()
         self.renewed(self.lease_until)
         self.claim_due()
 

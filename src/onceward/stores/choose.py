@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -38,7 +39,7 @@ def make_store(settings: Settings, *, now_ms: Callable[[], Millis], draw: Callab
         raise errors.ConfigError(
             f"The driver for {url.show()} is not installed: {error}.",
             means="The store cannot be opened.",
-            todo="Install onceward[postgres].",
+            todo=f"Install it: {sys.executable} -m pip install 'onceward[postgres]'",
         ) from error
     return PostgresStore(
         url.dsn,

@@ -213,6 +213,11 @@ class PostgresStore(PostgresReads):
 
         self._control_link.run(work)
 
+    def forget_workflow(self, name: str) -> bool:
+        """Delete a workflow's registration; its runs stay."""
+        call = self._call("forget_workflow", **parameters(workflow=name))
+        return bool(self._control_link.run(lambda session: session.execute(call)))
+
     def take_over(self, now: Millis, *, crash_limit: int, skip: str) -> TakenOver:
         """Free the runs of processes whose lease ended, one process a transaction."""
         call = self._call("expired", **parameters(skip=skip, now=now))

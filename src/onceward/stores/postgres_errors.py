@@ -64,9 +64,9 @@ _HOPELESS = ("authentication failed", "does not exist", "no pg_hba.conf entry", 
 """What libpq says of an attempt to connect that the next attempt will not change."""
 
 _ADVICE = {
-    "25006": "Connect to the primary, or wait until the standby is promoted; instances that run try again.",
-    "53100": "Free space on the database's disk; instances that run try again.",
-    "53300": "Raise max_connections, or put a pooler in between; instances that run try again.",
+    "25006": "Connect to the primary, or wait until the standby is promoted; a process that runs tries again, one that starts ends with this.",
+    "53100": "Free space on the database's disk; a process that runs tries again, one that starts ends with this.",
+    "53300": "Raise max_connections, or put a pooler in between; a process that runs tries again, one that starts ends with this.",
     "42501": "Grant this role the rights on Onceward's schema.",
 }
 
@@ -93,7 +93,7 @@ def unavailable(error: psycopg.Error, address: str) -> errors.StoreUnavailable:
         means="Nothing that was under way is known to be written.",
         todo=_ADVICE.get(
             error.sqlstate or "",
-            "Check that the server runs, its address, name and password; instances that run try again.",
+            "Check that the server runs, its address, name and password; a process that runs tries again, one that starts ends with this.",
         ),
     )
 

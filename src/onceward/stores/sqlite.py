@@ -159,7 +159,7 @@ class SqliteStore(SqliteReads):
         """Give what the start-up banner says about this store."""
         in_memory = self._connections.is_memory
         return {
-            "store": f"sqlite {self.path}",
+            "store": f"sqlite {self.path if in_memory else Path(self.path).absolute()}",
             "durability": "in memory, lost at exit" if in_memory else "WAL, synchronous=FULL",
             "version": f"SQLite {sqlite3.sqlite_version}",
         }
@@ -257,6 +257,12 @@ class SqliteStore(SqliteReads):
                 parameters = (self.namespace, process_id, run_id, now)
                 if connection.execute(self._sql["give_back"], parameters).rowcount == 1:
                     connection.execute(self._sql["give_back_run"], (self.namespace, run_id))
+
+    def forget_workflow(self, name: str) -> bool:
+        """Delete a workflow's registration; its runs stay."""
+        with self._connections.writing() as connection:
+            deleted = connection.execute(self._sql["forget_workflow"], (self.namespace, name)).rowcount
+        return deleted == 1
 
     # --- the hot path --------------------------------------------------------------------------
 

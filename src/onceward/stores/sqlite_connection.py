@@ -165,7 +165,7 @@ class Connections:
                 connection.execute("pragma journal_mode = wal")
                 break
             except sqlite3.OperationalError as error:
-                if name_of(error) != "SQLITE_BUSY" or not left:
+                if not name_of(error).startswith("SQLITE_BUSY") or not left:  # ..._RECOVERY, too
                     raise
             time.sleep(WAL_PAUSE_SECONDS)
         connection.execute(f"pragma busy_timeout = {BUSY_TIMEOUT_MS}")
@@ -367,7 +367,8 @@ class Connections:
             return errors.StoreUnavailable(
                 f"The file {self.path} cannot be used now ({name}: {error}).",
                 means="Nothing that was under way was written.",
-                todo="Check free space, permissions and other programs that hold the file; instances that run try again.",
+                todo="Check free space, permissions and other programs that hold the file. A process that starts ends "
+                "with this; one that runs tries again.",
             )
         return errors.StoreError(
             f"SQLite refused a statement ({name}: {error}).", means="Nothing was written."

@@ -22,6 +22,9 @@ from onceward.version import __version__
 STORY_SECONDS_MAX = 120
 """Far beyond what it takes, so that a story that hangs ends and is told as such."""
 
+DOCS = Path(__file__).parents[4] / "docs"
+"""The documentation in the repository; a package that was installed has none."""
+
 INTERRUPTED, TERMINATED = 130, 143
 
 _TITLE = "A shop dies between a charge and its checkpoint, and finishes all the same."
@@ -84,8 +87,11 @@ def _conclude(screen: Screen, options: Options, told: Told, verdict: Verdict) ->
                 is_right=False,
             )
     screen.hint("the app", home_relative(str(Path(__file__).with_name("shop.py"))))
-    screen.hint("promises", "docs/concepts.md")
-    screen.hint("begin", "docs/get-started.md")
+    for label, page in (("promises", "concepts.md"), ("begin", "get-started.md")):
+        if (DOCS / page).is_file():
+            screen.hint(label, home_relative(str(DOCS / page)))
+    if not DOCS.is_dir():  # installed as a package, without the repository around it
+        screen.hint("begin", "python -m pydoc onceward.App")
     if options.keep:
         screen.hint("kept", f"{told.folder}: store, ledger.jsonl, shop.log")
     else:

@@ -541,6 +541,9 @@ from json_to_recordset(:workflows) as w (name text, triggers text, seen_at bigin
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
   deadline_ms = excluded.deadline_ms, rules = excluded.rules
 
+-- name: forget_workflow
+delete from {t}workflow where namespace = :namespace and name = :workflow returning name
+
 -- name: expired
 -- Processes whose lease ended; and owners that are not registered, since whoever deletes their row
 -- by hand would leave their runs to nobody (B013).

@@ -206,6 +206,9 @@ insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
   deadline_ms = excluded.deadline_ms, rules = excluded.rules
 
+-- name: forget_workflow
+delete from {t}workflow where namespace = ? and name = ?
+
 -- name: shut_out
 delete from {t}committer where namespace = ? and process_id = ?
 

@@ -59,6 +59,25 @@ def a_process_is_registered_with_its_workflows(stores: StoreFactory) -> None:
     assert [newer, workflows[1]] == store.workflows()
 
 
+def a_workflow_is_forgotten_in_its_namespace_and_its_runs_stay(stores: StoreFactory) -> None:
+    """Its registration goes and comes again with a process that has it; nothing else changes."""
+    process, wall = Process(stores, "p1"), stores.open(namespace="other")
+    store = process.store
+    known = [row.name for row in store.workflows()]
+    wall.join(ProcessRow("p1", 1, None, "h", 1, "1", 0, 5), store.workflows())
+    run = process.start("evt_1")
+
+    assert store.forget_workflow(run.workflow)
+    assert not store.forget_workflow(run.workflow)
+    assert not store.forget_workflow("never seen")
+
+    assert [name for name in known if name != run.workflow] == [row.name for row in store.workflows()]
+    assert known == [row.name for row in wall.workflows()]
+    assert [run.run_id] == [row.run_id for row in store.runs(RunFilter(workflow=run.workflow))]
+    store.join(ProcessRow("p2", 1, None, "h", 1, "1", 0, 5), [WorkflowRow(run.workflow, "[]", 7)])
+    assert run.workflow in [row.name for row in store.workflows()]
+
+
 def a_heartbeat_renews_the_lease(stores: StoreFactory) -> None:
     """A process that renews in time is left alone."""
     process, other = Process(stores, "p1"), Process(stores, "p2")

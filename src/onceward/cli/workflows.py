@@ -1,0 +1,90 @@
+"""``onceward workflows``: what events start runs of, and how to let one that is gone rest."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from onceward.cli.options import setting_options
+
+if TYPE_CHECKING:
+    from onceward.core.model import WorkflowRow
+    from onceward.core.ports import Store
+
+
+@click.group("workflows", short_help="List the workflows of a store, or forget one.")
+def command() -> None:
+    """Tell which workflows events start runs of, and forget one that is no longer in the code.
+
+    The store is the one of the app, of --store, or of ONCEWARD_STORE.
+    """
+
+
+@command.command("list", short_help="List what the store has.")
+@click.argument("target", metavar="[MODULE:APP]", required=False)
+@setting_options("store", "namespace")
+def list_(target: str | None, **settings: str | None) -> None:
+    """List the workflows that processes registered, with what starts each.
+
+    With an app, those that its code does not have are marked.
+    """
+    from onceward.cli.plain import plain
+
+    with _opened(target, settings) as (store, in_code):
+        rows = store.workflows()
+    width = max((len(row.name) for row in rows), default=0)
+    for row in rows:
+        gone = "  (not in the code)" if target is not None and row.name not in in_code else ""
+        click.echo(plain(f"{row.name:{width}}  {_triggers(row)}; last registered {_when(row)}{gone}"))
+    if not rows:
+        click.echo("The store has no workflows in this namespace.")
+
+
+@command.command("forget", short_help="Let events start no more runs of one.")
+@click.argument("name")
+@click.argument("target", metavar="[MODULE:APP]", required=False)
+@setting_options("store", "namespace")
+def forget(name: str, target: str | None, **settings: str | None) -> None:
+    """Let events start no more runs of the workflow NAME, which is no longer in the code.
+
+    Its runs stay, and can be cancelled. Processes that run already know within a lease; one whose code
+    still has the workflow registers it again when it starts.
+    """
+    from onceward import desk
+    from onceward.cli.plain import plain
+
+    with _opened(target, settings) as (store, in_code):
+        desk.forget(store, name, in_code)
+    click.echo(plain(f"Forgot {name}: events start no more runs of it."))
+
+
+@contextlib.contextmanager
+def _opened(target: str | None, given: dict[str, str | None]) -> Iterator[tuple[Store, Collection[str]]]:
+    """Give the store, neither made nor migrated, and the workflows in the app's code."""
+    from onceward.cli.starting import bare_store, prepared, settings_of
+
+    app = None if target is None else prepared(target, given)
+    store = bare_store(settings_of(None, given) if app is None else app.settings)
+    try:
+        store.open(migrate=False)
+        yield store, () if app is None else app.workflows
+    finally:
+        store.close()
+
+
+def _triggers(row: WorkflowRow) -> str:
+    import msgspec
+
+    from onceward.core.triggers import Trigger
+
+    triggers = [Trigger.from_data(data) for data in msgspec.json.decode(row.triggers)]
+    return ", ".join(trigger.show() for trigger in triggers) or "started by name"
+
+
+def _when(row: WorkflowRow) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(row.seen_at / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

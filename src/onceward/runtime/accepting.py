@@ -1,0 +1,45 @@
+"""Accepting, by a process that may have been evicted meanwhile: its next registration is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from onceward.core import errors, failpoints
+from onceward.core.ports import Accept, Accepted
+
+if TYPE_CHECKING:
+    from onceward.runtime.worker import Worker
+
+REJOIN_S_MAX = 5
+"""How long an accept waits for an evicted process to register anew, before its sender is told."""
+
+
+async def accept_registered(worker: Worker, accepts: Sequence[Accept]) -> tuple[list[Accepted], str, float]:
+    """Store events with their runs in one transaction.
+
+    Gives what became of each, as which process, and when that was sent.
+
+    Raises:
+        StoreUnavailable: nothing was stored; the sender may send it again.
+    """
+    give_up_at = worker.loop.time() + REJOIN_S_MAX
+    while True:
+        if worker.is_draining:
+            raise errors.StoreUnavailable(
+                "This process is stopping.", means="Nothing was stored.", todo="Send it again."
+            )
+        failpoints.hit("accept.before_insert")
+        holder = worker.process_id
+        try:
+            answers, sent_at = await worker.committer.accept(accepts)
+        except errors.LeaseLost as error:
+            # Nothing of it was written, so it may be tried again as the next registration.
+            if not await worker.has_rejoined(give_up_at - worker.loop.time()):
+                raise errors.StoreUnavailable(
+                    f"{error.what} It could not register anew within {REJOIN_S_MAX} s.",
+                    means="Nothing was stored.",
+                    todo="Send it again.",
+                ) from error
+        else:
+            return answers, holder, sent_at

@@ -28,6 +28,11 @@ settings.register_profile(
 settings.load_profile(os.environ.get("ONCEWARD_TEST_TIER", "commit"))
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their argument: those that are compressed differ from second to second."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def session_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory that all processes of this test session share."""

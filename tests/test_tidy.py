@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "onceward"
 LINES_MAX = 600
 # To be split; an entry may shrink and go, never grow.
-LONGER = {"runtime/worker.py": 650}
+LONGER: dict[str, int] = {}
 
 # Who may import whom: a layer imports from lower numbers only. Equal numbers are sideways.
 LAYERS = {

@@ -33,6 +33,7 @@ from onceward.handles import Emitted, EventView, RunHandle
 from onceward.receiving import Receiving
 from onceward.registry import Registry
 from onceward.runtime import failpoints
+from onceward.runtime.accepting import start_accept
 from onceward.runtime.clock import StoreClock, SystemEntropy, wall_ms
 from onceward.runtime.worker import Worker
 from onceward.stores.choose import make_store
@@ -408,7 +409,7 @@ class App(Registry, Receiving):
         hashed = None
         if event_id is not None:
             event_id, hashed = checked_id(event_id), ids.content_hash(text)
-        accept = worker.start_accept(workflow, event_id, text, hashed)
+        accept = start_accept(worker, workflow, event_id, text, hashed)
         accepted = await worker.accept(accept)
         if accepted.is_clash:
             raise asked.clash(accept.event.source, accept.event.id)

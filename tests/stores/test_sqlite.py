@@ -582,6 +582,9 @@ def test_histories_states_and_a_look_are_one_query_each(stores: SqliteFile) -> N
 
 WALKS = {
     "runs": "a page, in the order of the key",
+    "all_deliveries": "a page, in the order of the key",
+    "unparsed": "a page, in the order of the index",
+    "refusals": "as many rows as there are sources and reasons",
     "events": "a page, in the order of the index",
     "look": "the first due run in the order of the index, and the few processes",
     "workflows": "few rows",

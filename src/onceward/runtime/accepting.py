@@ -1,11 +1,14 @@
-"""Accepting, by a process that may have been evicted meanwhile: its next registration is waited for."""
+"""Accepting: by a process that may have been evicted meanwhile, and of starts from outside any run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints
+from onceward.core.ids import RUN_ID_PREFIX
+from onceward.core.model import EventRow, NewRun
 from onceward.core.ports import Accept, Accepted
 
 if TYPE_CHECKING:
@@ -43,3 +46,22 @@ async def accept_registered(worker: Worker, accepts: Sequence[Accept]) -> tuple[
                 ) from error
         else:
             return answers, holder, sent_at
+
+
+def start_accept(
+    worker: Worker, workflow: Workflow[..., Any], event_id: str | None, payload: str, content_hash: str | None
+) -> Accept:
+    """Give the commit that starts a run of *workflow* from outside any run."""
+    now, route = worker.now_ms(), worker.routes.of(workflow.name)
+    deadline_at = None if route.deadline_ms is None else now + route.deadline_ms
+    run = NewRun(worker.ids.run_id(), workflow.name, created_at=now, deadline_at=deadline_at)
+    event = EventRow(
+        source=f"start/{workflow.name}",
+        # One draw for both: in order of time, so that the index of events touches few pages.
+        id=event_id if event_id is not None else run.run_id.removeprefix(RUN_ID_PREFIX),
+        type=workflow.name,
+        payload=payload,
+        received_at=now,
+        content_hash=content_hash,
+    )
+    return Accept(event, [worker.placed(worker.keys.keyed(run, event, workflow), route)])

@@ -13,10 +13,11 @@ import msgspec
 
 from onceward.authoring.current import Frame
 from onceward.authoring.workflow import Workflow
-from onceward.core import errors, ids
+from onceward.core import errors, ids, json_plain
 from onceward.core.model import EventRow, Millis, NewRun, RunRow, Skip, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
+from onceward.core.texts import checked_name, checked_subject
 from onceward.runtime.records import error_text, json_text
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ async def emit(
     source, event_id = f"run/{execution.run_id}", ids.composed(execution.generation, *key)
     if record is None or record.state is StepState.OPEN:
         await execution.durable()
-        accept = execution.worker.emit_accept(execution, source, event_id, type_, payload, subject)
+        accept = _emit_accept(execution, source, event_id, type_, payload, subject)
         now = execution.worker.now_ms()
         execution.save(execution.row(key, "emit", StepState.DONE, now, output=json_text(event_id)), [accept])
         if execution.recall.has_queue():
@@ -75,9 +76,7 @@ def emit_inside(
     source = f"emit/{type_}" if event_id is not None else f"run/{execution.run_id}"
     if event_id is None:
         event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1)
-    accept = execution.worker.emit_accept(
-        execution, source, event_id, type_, payload, subject, occurred_at=occurred_at
-    )
+    accept = _emit_accept(execution, source, event_id, type_, payload, subject, occurred_at=occurred_at)
     frame.accepts.append(accept)
     return accept
 
@@ -240,3 +239,36 @@ async def _called(execution: Execution, key: StepKey, record: StepRow, *, is_new
     if execution.recall.has_queue():
         await execution.recall.take_turn()
     return row
+
+
+def _emit_accept(
+    execution: Execution,
+    source: str,
+    event_id: str,
+    type_: str,
+    payload: Any,
+    subject: str | None,
+    *,
+    occurred_at: Millis | None = None,
+) -> Accept:
+    """Give the commit of an event emitted inside a run, guarded by the run's fence."""
+    worker = execution.worker
+    check_depth(execution.run)
+    checked_name(type_, "event type")
+    now = worker.now_ms()
+    text = json_plain.encode_payload(
+        payload, what=f"The payload of event {type_!r}", limit_bytes=worker.settings.value_bytes_max
+    )
+    event = EventRow(
+        source=source,
+        id=event_id,
+        type=type_,
+        payload=text,
+        received_at=now,
+        subject=checked_subject(subject),
+        occurred_at=occurred_at,
+        # Where the caller chose the id, others may choose it too; see IdClash.
+        content_hash=ids.content_hash(text) if source.startswith("emit/") else None,
+    )
+    runs = worker.runs_for(event, parent=execution.run)
+    return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)

@@ -20,14 +20,13 @@ from typing import Any
 import msgspec
 
 from onceward.authoring.workflow import Workflow
-from onceward.core import errors, failpoints, json_plain
-from onceward.core.ids import RUN_ID_PREFIX, IdSource, content_hash
+from onceward.core import errors, failpoints
+from onceward.core.ids import IdSource
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
 from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL
 from onceward.core.takeover import SUSPECT_FROM
-from onceward.core.texts import checked_name, checked_subject
 from onceward.runtime.accepting import accept_registered
 from onceward.runtime.children import Children
 from onceward.runtime.claimed import claimed_row, held_move, is_fresh
@@ -39,7 +38,6 @@ from onceward.runtime.judging import Reading, judged
 from onceward.runtime.keys import Keys
 from onceward.runtime.looking import Looking
 from onceward.runtime.routes import Route, Routes
-from onceward.runtime.starts import check_depth
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
 
@@ -123,7 +121,7 @@ class Worker:
         )
         self._version = version
         self.refresh_clock = refresh_clock
-        self._reads = reads or _in_thread
+        self._reads = reads or asyncio.to_thread
         self._heartbeat = Heartbeat(self) if beats else None
         self.names = tuple(sorted(self.workflows))
         self._ending = 0  # runs in memory whose code is over
@@ -253,10 +251,10 @@ class Worker:
             )
             if not route.rules.is_empty:
                 run = judged(run, event, route.rules, reading)
-            found.append(run if parent is not None else self._placed(run, route))
+            found.append(run if parent is not None else self.placed(run, route))
         return found
 
-    def _placed(self, run: NewRun, route: Route) -> NewRun:
+    def placed(self, run: NewRun, route: Route) -> NewRun:
         """Give a run that is about to be accepted as ours, where a slot is free: start is claim."""
         is_claimed = run.hold_reason is None and self._reserve(route)
         return msgspec.structs.replace(run, is_claimed=True) if is_claimed else run
@@ -324,56 +322,6 @@ class Worker:
     def _unreserve(self, runs: Sequence[NewRun]) -> None:
         for run in runs:
             self._reserved -= run.is_claimed
-
-    def start_accept(
-        self, workflow: Workflow[..., Any], event_id: str | None, payload: str, content_hash: str | None
-    ) -> Accept:
-        """Give the commit that starts a run of *workflow* from outside any run."""
-        now, route = self.now_ms(), self.routes.of(workflow.name)
-        deadline_at = None if route.deadline_ms is None else now + route.deadline_ms
-        run = NewRun(self.ids.run_id(), workflow.name, created_at=now, deadline_at=deadline_at)
-        event = EventRow(
-            source=f"start/{workflow.name}",
-            # One draw for both: in order of time, so that the index of events touches few pages.
-            id=event_id if event_id is not None else run.run_id.removeprefix(RUN_ID_PREFIX),
-            type=workflow.name,
-            payload=payload,
-            received_at=now,
-            content_hash=content_hash,
-        )
-        return Accept(event, [self._placed(self.keys.keyed(run, event, workflow), route)])
-
-    def emit_accept(
-        self,
-        execution: Execution,
-        source: str,
-        event_id: str,
-        type_: str,
-        payload: Any,
-        subject: str | None,
-        *,
-        occurred_at: Millis | None = None,
-    ) -> Accept:
-        """Give the commit of an event emitted inside a run, guarded by the run's fence."""
-        check_depth(execution.run)
-        checked_name(type_, "event type")
-        now = self.now_ms()
-        text = json_plain.encode_payload(
-            payload, what=f"The payload of event {type_!r}", limit_bytes=self.settings.value_bytes_max
-        )
-        event = EventRow(
-            source=source,
-            id=event_id,
-            type=type_,
-            payload=text,
-            received_at=now,
-            subject=checked_subject(subject),
-            occurred_at=occurred_at,
-            # Where the caller chose the id, others may choose it too; see IdClash.
-            content_hash=content_hash(text) if source.startswith("emit/") else None,
-        )
-        runs = self.runs_for(event, parent=execution.run)
-        return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)
 
     # --- claiming --------------------------------------------------------------------------------
 
@@ -648,7 +596,3 @@ class Worker:
 
 async def _no_steering(run_id: str, verb: str, actor: str = "parent") -> None:  # noqa: ARG001
     raise errors.ConfigError(f"{verb} of run {run_id} needs an app.")
-
-
-async def _in_thread(function: Callable[..., Any], *args: Any) -> Any:
-    return await asyncio.to_thread(function, *args)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from onceward.core import errors
-from onceward.core.model import StepRow
+from onceward.core.model import EventRow, NewRun, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Advance, Batch, BatchResult, Steer, TakenOver
 from onceward.core.states import StepState
 
@@ -182,16 +182,17 @@ def _ack_before_commit(process: Process) -> None:
 def _emit_at_once(process: Process) -> None:
     assert process.worker is not None
     worker = process.worker
-    emit_accept = worker.emit_accept
+    runs_for = worker.runs_for
 
-    def emit(*args: Any, **kwargs: Any) -> Accept:
-        accept = emit_accept(*args, **kwargs)
-        event = msgspec.structs.replace(accept.event, source="emit/news", id=worker.ids.hex(8))
-        drawn = Accept(event, accept.runs)
-        worker.committer.accept([drawn])
-        return drawn
+    def emit(event: EventRow, *, parent: RunRow | None = None, **more: Any) -> list[NewRun]:
+        runs = runs_for(event, parent=parent, **more)
+        if parent is None:
+            return runs
+        drawn = msgspec.structs.replace(event, source="emit/news", id=worker.ids.hex(8))
+        worker.committer.accept([Accept(drawn, runs)])
+        return []
 
-    worker.emit_accept = emit  # type: ignore[method-assign]
+    worker.runs_for = emit  # type: ignore[method-assign]
 
 
 def _opens_every_failure(process: Process, steer: Callable[..., Any]) -> Callable[..., Any]:

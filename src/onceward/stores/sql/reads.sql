@@ -101,7 +101,6 @@ order by u.delivery_id desc
 limit :limit
 
 -- name: unparsed_delivery
--- There are few: each is a delivery that somebody has to look at.
 select {unparsed} from {t}unparsed u where u.namespace = :namespace and u.delivery_id = :delivery_id
 
 -- name: refusals

@@ -80,6 +80,7 @@ create table {t}unparsed (
     body {bytes} not null,
     primary key (namespace, source, content_hash)
 );
+create unique index {i}unparsed_delivery on {t}unparsed (namespace, delivery_id){if_delivery};
 
 -- Counts of what was refused, with a few samples; as many rows as there are sources and reasons.
 create table {t}refusal (

@@ -255,8 +255,8 @@ def test_every_module_keeps_the_rule(rule: Callable[[ast.Module, str], list[str]
     [
         (wrong_arrows, "core/ids.py", "from onceward.runtime import worker"),
         (wrong_arrows, "core/ids.py", "import onceward"),
-        (wrong_arrows, "stores/sqlite.py", "from onceward.sources.base import Source"),
-        (wrong_arrows, "stores/sqlite.py", "from ..sources import base"),
+        (wrong_arrows, "stores/sqlite/store.py", "from onceward.sources.base import Source"),
+        (wrong_arrows, "stores/rows.py", "from ..sources import base"),
         (wrong_arrows, "sources/stripe.py", "def f():\n    from onceward.authoring import step"),
         (wrong_arrows, "authoring/step.py", "if TYPE_CHECKING:\n    from onceward.app import App"),
         (wrong_arrows, "runtime/worker.py", "from onceward import app"),
@@ -289,7 +289,7 @@ def test_a_planted_breach_is_found(
     ("rule", "name", "source"),
     [
         (wrong_arrows, "core/ids.py", "from onceward.core import duration\nfrom . import shown"),
-        (wrong_arrows, "stores/sqlite.py", "from onceward.core.errors import StoreError"),
+        (wrong_arrows, "stores/sqlite/store.py", "from onceward.core.errors import StoreError"),
         (wrong_arrows, "__init__.py", "from onceward.app import App\nfrom onceward.core.errors import Permanent"),
         (wrong_arrows, "cli/demo.py", "from onceward.testing.servers import PostgresServer"),
         (wrong_arrows, "app.py", "def asgi():\n    from onceward.web.receiver import Receiver"),

@@ -15,7 +15,7 @@ from onceward.core.ids import IdSource
 from onceward.core.ports import Batch, BatchResult, Store
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.worker import Worker
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import FakeClock, SeededEntropy
 from onceward.testing.loop import SimLoop
 

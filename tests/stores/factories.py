@@ -14,8 +14,8 @@ import psycopg
 from onceward.core.model import Millis
 from onceward.core.ports import Store
 from onceward.stores import migrate
-from onceward.stores.postgres import PostgresStore
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.postgres.store import PostgresStore
+from onceward.stores.sqlite.store import SqliteStore
 from onceward.stores.statements import SQLITE_MACROS, postgres_macros, render
 from onceward.testing.servers import unique_name
 from onceward.testing.store_scene import START

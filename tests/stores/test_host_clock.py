@@ -9,8 +9,8 @@ import pytest
 
 from onceward.core.settings import SETTINGS, resolve
 from onceward.stores.choose import make_store
-from onceward.stores.host_clock import HostClock
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite.host_clock import HostClock
+from onceward.stores.sqlite.store import SqliteStore
 
 HOUR_MS = 3_600_000
 WALL = 1_800_000_000_000

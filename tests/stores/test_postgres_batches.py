@@ -15,9 +15,9 @@ from onceward.core import errors
 from onceward.core.model import StepRow
 from onceward.core.ports import Accept, Advance, Batch, Claim, RunFilter
 from onceward.core.states import RunState, StepState
-from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres_connection import pins
-from onceward.stores.postgres_statements import Statement
+from onceward.stores.postgres.connection import pins
+from onceward.stores.postgres.statements import Statement
+from onceward.stores.postgres.store import PostgresStore
 from onceward.testing.store_scene import (
     WORKFLOWS,
     Process,

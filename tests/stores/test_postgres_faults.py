@@ -14,7 +14,7 @@ import pytest
 from onceward.core import errors, failpoints
 from onceward.core.ports import Accept, Batch, BatchResult, RunFilter
 from onceward.core.states import RunState
-from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.statements import postgres_macros, render
 from onceward.testing import check_invariants
 from onceward.testing.servers import PostgresAddress, PostgresServer

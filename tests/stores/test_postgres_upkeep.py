@@ -20,9 +20,9 @@ from onceward.core import errors
 from onceward.core.ports import RunFilter
 from onceward.core.states import RunState
 from onceward.stores import migrate
-from onceward.stores.postgres import PostgresStore
-from onceward.stores.postgres_clock import SAMPLES, ServerClock
-from onceward.stores.postgres_listen import Listener
+from onceward.stores.postgres.clock import SAMPLES, ServerClock
+from onceward.stores.postgres.listen import Listener
+from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.statements import postgres_macros
 from onceward.testing.servers import PgBouncer, PostgresAddress, unique_name
 from onceward.testing.store_scene import START, Process, accept, raised, step
@@ -426,7 +426,7 @@ FORK = """
 import os, random, sys, time
 from onceward.core import errors
 from onceward.core.ports import RunFilter
-from onceward.stores.postgres import PostgresStore
+from onceward.stores.postgres.store import PostgresStore
 
 def new_store():
     return PostgresStore(sys.argv[1], namespace="default", schema=sys.argv[2], draw=random.random,

@@ -19,10 +19,10 @@ from onceward.core import errors, failpoints
 from onceward.core.ports import EventFilter, RunFilter
 from onceward.core.states import RunState
 from onceward.stores import migrate
-from onceward.stores.lockfiles import LockFiles
 from onceward.stores.rows import COLUMN_MACROS
-from onceward.stores.sqlite import SqliteStore
-from onceward.stores.sqlite_connection import WAL_PAGES_MAX, Connections
+from onceward.stores.sqlite.connection import WAL_PAGES_MAX, Connections
+from onceward.stores.sqlite.lockfiles import LockFiles
+from onceward.stores.sqlite.store import SqliteStore
 from onceward.stores.statements import SQLITE_MACROS, load, render
 from onceward.testing import check_invariants
 from onceward.testing.store_scene import LEASE_MS, START, Process, accept, raised, step, together
@@ -295,7 +295,7 @@ def test_a_file_that_was_open_before_a_fork_cannot_be_opened_in_the_child(
     """
     remote.ask("join")
     anew = (
-        "from onceward.stores.sqlite import SqliteStore\n"
+        "from onceward.stores.sqlite.store import SqliteStore\n"
         "SqliteStore(store.path, namespace='default', now_ms=store.now_ms).open(migrate=False)"
     )
 

@@ -28,13 +28,13 @@ def make_store(settings: Settings, *, now_ms: Callable[[], Millis], draw: Callab
     """
     url = _url(settings)
     if isinstance(url, SqliteUrl):
-        from onceward.stores.host_clock import HostClock
-        from onceward.stores.sqlite import SqliteStore
+        from onceward.stores.sqlite.host_clock import HostClock
+        from onceward.stores.sqlite.store import SqliteStore
 
         host = None if url.is_memory else HostClock.here()
         return SqliteStore(url.path, namespace=settings.namespace, now_ms=now_ms, host=host)
     try:
-        from onceward.stores.postgres import PostgresStore
+        from onceward.stores.postgres.store import PostgresStore
     except ModuleNotFoundError as error:
         raise errors.ConfigError(
             f"The driver for {url.show()} is not installed: {error}.",

@@ -20,7 +20,7 @@ from onceward.core.ports import Store
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.threads import Threads
 from onceward.runtime.worker import Worker
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import FakeClock, SeededEntropy
 from onceward.testing.loop import Owner, owner_var
 from onceward.testing.simulation.store import GatedStore

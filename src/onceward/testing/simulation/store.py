@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceward.core.model import AuditRow, Millis, ProcessRow, StepRow, WorkflowRow
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
     from onceward.testing.simulation.process import Process

@@ -17,7 +17,7 @@ from onceward.core import errors, failpoints
 from onceward.core.ports import BatchResult
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.runtime.failpoints import FailpointRaised
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.loop import Deadlock, Spinning, new_loop, owner_var
 from onceward.testing.planted import Bug
 from onceward.testing.simulation import faults

@@ -30,7 +30,7 @@ from onceward.core.ports import Accept, Accepted, Advance, Claim, Claimed, RunMo
 from onceward.core.states import TERMINAL, RunState
 from onceward.core.takeover import SUSPECT_FROM, lost_runs
 from onceward.stores.rows import to_claimed, to_value
-from onceward.stores.sqlite_judging import SqliteJudging
+from onceward.stores.sqlite.judging import SqliteJudging
 
 
 def json_list(values: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from onceward.core.claims import Holder, is_free
 from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, StepKey, StepRow
 from onceward.core.ports import Accept, Accepted, RunMove, Steer
 from onceward.core.states import RunState
-from onceward.stores.postgres_rows import (
+from onceward.stores.postgres.rows import (
     KeyColumns,
     WakeColumns,
     attempt_columns,
@@ -24,8 +24,8 @@ from onceward.stores.postgres_rows import (
     is_suspect,
     step_columns,
 )
-from onceward.stores.postgres_session import Session
-from onceward.stores.postgres_statements import (
+from onceward.stores.postgres.session import Session
+from onceward.stores.postgres.statements import (
     Parameter,
     Statement,
     encode_rows,

@@ -14,8 +14,8 @@ import psycopg
 from onceward.core import errors, failpoints
 from onceward.core.model import Millis
 from onceward.stores.migrate import VERSION_TABLE, Migration, migrations, pending, record
-from onceward.stores.postgres_session import Session
-from onceward.stores.postgres_statements import statement
+from onceward.stores.postgres.session import Session
+from onceward.stores.postgres.statements import statement
 from onceward.stores.statements import load, postgres_macros, render
 
 MIGRATION_MS_MAX = 3_600_000

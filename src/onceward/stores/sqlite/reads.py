@@ -1,4 +1,4 @@
-"""What the PostgreSQL store reads: one statement a question, and only what is committed."""
+"""What the SQLite store reads: one statement a question, and only what is committed."""
 
 from __future__ import annotations
 
@@ -20,40 +20,37 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import DeliveryFilter, EventFilter, Look, RunFilter
-from onceward.stores.postgres_connection import Link
-from onceward.stores.postgres_session import BEGIN_SNAPSHOT, Session
-from onceward.stores.postgres_statements import Call, Parameter, Statement, parameter, statement, text_array
 from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
+from onceward.stores.sqlite.connection import Connections
+from onceward.stores.sqlite.writes import json_list
 
 
-class PostgresReads:
-    """The reading half of the PostgreSQL store.
+class SqliteReads:
+    """The reading half of the SQLite store.
 
     Args:
-        statements: those of ``postgres.sql`` and ``reads.sql``.
-        schema: where the tables are; a checked identifier.
+        connections: whose reader is used.
+        sql: the named statements of ``sqlite.sql``.
+        reads: the named statements of ``reads.sql``.
         namespace: the wall; part of every key.
     """
 
-    def __init__(self, statements: Mapping[str, Statement], *, schema: str, namespace: str) -> None:
-        self._statements = statements
-        self.schema_name = schema
+    def __init__(
+        self, connections: Connections, sql: Mapping[str, str], reads: Mapping[str, str], namespace: str
+    ) -> None:
+        self._connections = connections
+        self._sql = sql
+        self._reads = reads
         self.namespace = namespace
 
-    @property
-    def _reader(self) -> Link:
-        raise NotImplementedError
+    def _read(self, name: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        with self._connections.reading() as connection:
+            parameters["namespace"] = self.namespace
+            return connection.execute(self._reads[name], parameters).fetchall()
 
-    def _call(self, name: str, **values: Parameter) -> Call:
-        return self._statements[name].bind({"namespace": self.namespace.encode(), **values})
-
-    def _read(self, name: str, **values: str | int | None) -> list[tuple[Any, ...]]:
-        call = self._call(name, **{key: parameter(value) for key, value in values.items()})
-        return self._reader.run(lambda session: session.execute(call))
-
-    def _read_lists(self, name: str, **values: Sequence[str]) -> list[tuple[Any, ...]]:
-        call = self._call(name, **{key: text_array(value) for key, value in values.items()})
-        return self._reader.run(lambda session: session.execute(call))
+    def _select(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with self._connections.reading() as connection:
+            return connection.execute(self._sql[name], (self.namespace, *parameters)).fetchall()
 
     def workflows(self) -> list[WorkflowRow]:
         """Give every workflow that any process registered."""
@@ -92,17 +89,19 @@ class PostgresReads:
     def events(self, where: EventFilter) -> list[EventRow]:
         """Give events, newest first."""
         before = where.before or (None, "", "")
-        rows = self._read(
-            "events",
-            before_at=before[0],
-            before_source=before[1],
-            before_id=before[2],
-            source=where.source,
-            type=where.type,
-            subject=where.subject,
-            limit=where.limit,
+        return to_values(
+            EventRow,
+            self._read(
+                "events",
+                before_at=before[0],
+                before_source=before[1],
+                before_id=before[2],
+                source=where.source,
+                type=where.type,
+                subject=where.subject,
+                limit=where.limit,
+            ),
         )
-        return to_values(EventRow, rows)
 
     def deliveries(self, source: str, event_id: str) -> list[DeliveryRow]:
         """Give the deliveries of an event, oldest first."""
@@ -162,7 +161,7 @@ class PostgresReads:
 
     def states(self, run_ids: Iterable[str]) -> dict[str, RunRow]:
         """Give several runs by id with one query."""
-        rows = to_values(RunRow, self._read_lists("states", run_ids=list(run_ids)))
+        rows = to_values(RunRow, self._select("states", json_list(list(run_ids))))
         return {row.run_id: row for row in rows}
 
     # --- a run's records -------------------------------------------------------------------------
@@ -178,7 +177,7 @@ class PostgresReads:
         """Give the records of several runs with one query; a damaged run is left out."""
         found: dict[str, list[StepRow]] = {run_id: [] for run_id in run_ids}
         damaged = set()
-        for row in self._read_lists("histories", run_ids=run_ids):
+        for row in self._select("histories", json_list(run_ids)):
             try:
                 found[row[0]].append(to_value(StepRow, row[1:]))
             except errors.StoreDamaged:
@@ -195,7 +194,7 @@ class PostgresReads:
         """Give what operators did to a run, oldest first."""
         return to_values(AuditRow, self._read("audits", run_id=run_id))
 
-    # --- processes -------------------------------------------------------------------------------
+    # --- processes ---------------------------------------------------------------------------------
 
     def owned(self, process_id: str) -> dict[str, bool]:
         """Give what a process owns, with whether something woke each."""
@@ -203,8 +202,11 @@ class PostgresReads:
 
     def look(self, process_id: str, workflows: Sequence[str]) -> Look:
         """Give what a process wants to know once a poll, with one query."""
-        call = self._call("look", process_id=parameter(process_id), workflows=text_array(workflows))
-        due, lease, owned, woken, replaced = self._reader.run(lambda session: session.execute(call))[0]
+        ((due, lease, owned, woken, others, replaced),) = self._select(
+            "look", process_id, json_list(workflows)
+        )
+        if others and any(self._connections.is_free(other) for other in others.split(",")):
+            lease = 0
         return Look(due, lease, owned, _listed(woken), _listed(replaced))
 
     def processes(self) -> list[ProcessRow]:
@@ -212,30 +214,30 @@ class PostgresReads:
         return to_values(ProcessRow, self._read("processes"))
 
     def changes(self) -> Any:
-        """Give None: PostgreSQL cannot tell cheaply; its notifications can."""
-        return None
+        """Give a token that differs after another process committed."""
+        if self._connections.is_memory:
+            return None
+        with self._connections.reading() as connection:
+            return connection.execute("pragma data_version").fetchone()[0]
 
-    # --- checkers --------------------------------------------------------------------------------
+    # --- checkers ----------------------------------------------------------------------------------
 
     def dump(self, *tables: str) -> dict[str, list[dict[str, Any]]]:
         """Give all rows of some tables as stored, all seen at one moment."""
-        dumps = {table: self._dump_statement(table) for table in tables}
-
-        def read(session: Session) -> dict[str, list[dict[str, Any]]]:
-            with session.transaction(BEGIN_SNAPSHOT):
-                return {
-                    table: session.execute_named(made.bind({"namespace": self.namespace.encode()}))
-                    for table, made in dumps.items()
-                }
-
-        return self._reader.run(read)
-
-    def _dump_statement(self, table: str) -> Statement:
-        if table not in TABLES:
-            raise ValueError(f"There is no table {table!r}; there are {', '.join(TABLES)}.")
-        text = f'select * from "{self.schema_name}".{table} where namespace = :namespace'  # noqa: S608
-        return statement(f"dump_{table}", text)
+        found = {}
+        with self._connections.snapshot() as connection:
+            for table in tables:
+                cursor = connection.execute(_dump_statement(table), (self.namespace,))
+                names = [column[0] for column in cursor.description]
+                found[table] = [dict(zip(names, row, strict=True)) for row in cursor]
+        return found
 
 
 def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(text.split(",")) if text else ()
+
+
+def _dump_statement(table: str) -> str:
+    if table not in TABLES:
+        raise ValueError(f"There is no table {table!r}; there are {', '.join(TABLES)}.")
+    return f"select * from onceward_{table} where namespace = ?"  # noqa: S608 - one of our own names

@@ -25,12 +25,13 @@ from onceward.core.model import (
 )
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
 from onceward.core.takeover import CRASH_LIMIT
-from onceward.stores import host_clock, migrate
-from onceward.stores.host_clock import HostClock
+from onceward.stores import migrate
 from onceward.stores.rows import COLUMN_MACROS, to_values
-from onceward.stores.sqlite_connection import Connections
-from onceward.stores.sqlite_reads import SqliteReads
-from onceward.stores.sqlite_writes import SqliteWrites
+from onceward.stores.sqlite import host_clock as host_clock
+from onceward.stores.sqlite.connection import Connections
+from onceward.stores.sqlite.host_clock import HostClock
+from onceward.stores.sqlite.reads import SqliteReads
+from onceward.stores.sqlite.writes import SqliteWrites
 from onceward.stores.statements import SQLITE_MACROS, load, render
 
 _MACROS = {**SQLITE_MACROS, **COLUMN_MACROS}

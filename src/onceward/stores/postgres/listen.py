@@ -19,7 +19,7 @@ import psycopg
 from psycopg import pq
 
 from onceward.core import errors
-from onceward.stores.postgres_connection import Database
+from onceward.stores.postgres.connection import Database
 
 SELF_TEST_SECONDS = 3.0
 REST_SECONDS = 0.002

@@ -24,17 +24,17 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
-from onceward.stores.postgres_clock import ServerClock
-from onceward.stores.postgres_connection import Database, Link
-from onceward.stores.postgres_errors import Fault, evicted, fault_of
-from onceward.stores.postgres_listen import Listener
-from onceward.stores.postgres_operators import PostgresOperators
-from onceward.stores.postgres_processes import PostgresProcesses
-from onceward.stores.postgres_reads import PostgresReads
-from onceward.stores.postgres_schema import PostgresSchema, checked_schema
-from onceward.stores.postgres_session import Session
-from onceward.stores.postgres_statements import Call, encode_rows, load_statements, parameters, text_array
-from onceward.stores.postgres_writer import BatchWriter
+from onceward.stores.postgres.clock import ServerClock
+from onceward.stores.postgres.connection import Database, Link
+from onceward.stores.postgres.errors import Fault, evicted, fault_of
+from onceward.stores.postgres.listen import Listener
+from onceward.stores.postgres.operators import PostgresOperators
+from onceward.stores.postgres.processes import PostgresProcesses
+from onceward.stores.postgres.reads import PostgresReads
+from onceward.stores.postgres.schema import PostgresSchema, checked_schema
+from onceward.stores.postgres.session import Session
+from onceward.stores.postgres.statements import Call, encode_rows, load_statements, parameters, text_array
+from onceward.stores.postgres.writer import BatchWriter
 
 LEASE_MS = 10_000
 TAKE_OVER_TRIES_MAX = 2

@@ -16,7 +16,7 @@ from onceward.core import errors
 from onceward.core.model import DELIVERIES_KEPT_MAX, EventRow, NewRun, SkippedRow
 from onceward.core.ports import Accept, Accepted, Advance, Batch, Claim
 from onceward.core.rules import FAR_MS, WAITS_FOR_KEY
-from onceward.stores.postgres_rows import (
+from onceward.stores.postgres.rows import (
     AttemptColumns,
     DeliveryColumns,
     EventColumns,
@@ -39,8 +39,8 @@ from onceward.stores.postgres_rows import (
     run_columns,
     step_columns,
 )
-from onceward.stores.postgres_session import Result
-from onceward.stores.postgres_statements import Call, Parameter, Statement, encode_rows, parameter, text_array
+from onceward.stores.postgres.session import Result
+from onceward.stores.postgres.statements import Call, Parameter, Statement, encode_rows, parameter, text_array
 from onceward.stores.rows import to_value
 
 EventKey = tuple[str, str]

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
 
-from onceward.stores.postgres_statements import Call, Statement, statement
+from onceward.stores.postgres.statements import Call, Statement, statement
 
 BEGIN = statement("begin", "begin")
 COMMIT = statement("commit", "commit")

@@ -17,13 +17,13 @@ import psycopg
 from onceward.core import errors, failpoints
 from onceward.core.model import SkippedRow
 from onceward.core.ports import Batch, BatchResult, Claimed
-from onceward.stores.postgres_batch import DeliveryKey, EventKey, Outcome, PackedBatch, Winner
-from onceward.stores.postgres_connection import Link
-from onceward.stores.postgres_errors import Fault, evicted, fault_of
-from onceward.stores.postgres_processes import LostColumns, PostgresProcesses, damaged_columns
-from onceward.stores.postgres_rows import HolderColumns
-from onceward.stores.postgres_session import Result, Session
-from onceward.stores.postgres_statements import (
+from onceward.stores.postgres.batch import DeliveryKey, EventKey, Outcome, PackedBatch, Winner
+from onceward.stores.postgres.connection import Link
+from onceward.stores.postgres.errors import Fault, evicted, fault_of
+from onceward.stores.postgres.processes import LostColumns, PostgresProcesses, damaged_columns
+from onceward.stores.postgres.rows import HolderColumns
+from onceward.stores.postgres.session import Result, Session
+from onceward.stores.postgres.statements import (
     Call,
     Parameter,
     Statement,

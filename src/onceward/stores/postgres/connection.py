@@ -16,9 +16,9 @@ import psycopg
 from psycopg import conninfo
 
 from onceward.core import errors
-from onceward.stores.postgres_errors import BREAKING, PASSING, Fault, fault_of, translated
-from onceward.stores.postgres_session import Session
-from onceward.stores.postgres_statements import Statement, statement
+from onceward.stores.postgres.errors import BREAKING, PASSING, Fault, fault_of, translated
+from onceward.stores.postgres.session import Session
+from onceward.stores.postgres.statements import Statement, statement
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from onceward.core import errors
-from onceward.stores.lockfiles import CHECKPOINT, LockFiles
+from onceward.stores.sqlite.lockfiles import CHECKPOINT, LockFiles
 
 BUSY_TIMEOUT_MS = 10_000
 """How long a statement waits for another process's write before the store counts as busy."""

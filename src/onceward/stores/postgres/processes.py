@@ -19,9 +19,9 @@ from onceward.core import errors
 from onceward.core.model import Millis, ProcessRow, RunRow, WorkflowRow
 from onceward.core.states import RunState
 from onceward.core.takeover import CRASH_LIMIT, LostRun, lost_runs
-from onceward.stores.postgres_rows import AttemptColumns, attempt_columns, is_suspect
-from onceward.stores.postgres_session import Session
-from onceward.stores.postgres_statements import (
+from onceward.stores.postgres.rows import AttemptColumns, attempt_columns, is_suspect
+from onceward.stores.postgres.session import Session
+from onceward.stores.postgres.statements import (
     Parameter,
     Statement,
     encode_rows,

@@ -94,6 +94,11 @@ class Session:
         """Run one statement, by itself or inside the open transaction, and give its rows."""
         return self.rows(self._round([*self._preamble, call])[-1])
 
+    def execute_both(self, first: Call, second: Call) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """Run two statements in one round trip and give the rows of each."""
+        *_, a, b = self._round([*self._preamble, first, second])
+        return self.rows(a), self.rows(b)
+
     def execute_named(self, call: Call) -> list[dict[str, Any]]:
         """Run one statement and give its rows by the names of their columns."""
         result = self._round([*self._preamble, call])[-1]

@@ -211,15 +211,16 @@ class BatchWriter:
         return BatchResult(packed.accepted(outcome, winners), packed.held(outcome), claimed)
 
     def _winners(self, session: Session, keys: Iterable[EventKey]) -> dict[EventKey, Winner]:
-        wanted = [{"source": source, "id": event_id} for source, event_id in sorted(keys)]
+        wanted = encode_rows([{"source": source, "id": event_id} for source, event_id in sorted(keys)])
+        winners, skips = session.execute_both(
+            self._call("winners", keys=wanted), self._call("skipped_of", keys=wanted)
+        )
         found: dict[EventKey, Winner] = {}
-        for source, event_id, content_hash, workflow, run_id in session.execute(
-            self._call("winners", keys=encode_rows(wanted))
-        ):
+        for source, event_id, content_hash, workflow, run_id in winners:
             winner = found.setdefault((source, event_id), Winner(content_hash, {}, {}))
             if run_id is not None:
                 winner.runs[workflow] = run_id
-        for row in session.execute(self._call("skipped_of", keys=encode_rows(wanted))):
+        for row in skips:
             skipped = to_value(SkippedRow, row)
             found[skipped.source, skipped.event_id].skipped[skipped.workflow] = skipped
         return found

@@ -344,7 +344,7 @@ def test_a_server_that_is_down_is_unavailable_and_used_again_when_it_is_up() -> 
             lambda: process.store.take_over(START, crash_limit=4, skip=""),
         ):
             error = raised(errors.StoreUnavailable, action)
-            assert "try again" in str(error)
+            assert "tries again" in str(error)
         server.start()
 
         assert process.save(run, step("after"))

@@ -522,7 +522,7 @@ def test_a_composed_id_keeps_its_parts_apart() -> None:
     ]
     found = [ids(body.replace(b"}", b',"type":"t"}'), **fields)[0] for body in distinct]
     assert len(set(found)) == len(distinct)
-    with pytest.raises(BodyMalformed, match="Nothing of which the id is made"):
+    with pytest.raises(BodyMalformed, match="nothing of which the id is made"):
         ids(b'{"type":"t"}', **fields)
 
 

@@ -11,6 +11,7 @@ import zlib
 from onceward.core.errors import BodyMalformed, BodyTooLarge
 
 _GZIP, _ZLIB, _RAW = 31, 15, -15
+_GZIP_HEAD = b"\x1f\x8b"
 MEMBERS_MAX = 64
 """Gzip members one after the other; a body of empty ones would cost work and give nothing."""
 _WINDOWS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
@@ -19,6 +20,15 @@ _WINDOWS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
 def can_inflate(encoding: str) -> bool:
     """Say whether a Content-Encoding is one of those that are decoded: a single gzip or deflate."""
     return encoding.strip().lower() in _WINDOWS
+
+
+def is_encoded(encoding: str, body: bytes) -> bool:
+    """Say whether *body* begins as one of that Content-Encoding does; False for one not decoded.
+
+    A server in front may have decoded a body and left the header.
+    """
+    window = _WINDOWS.get(encoding.strip().lower())
+    return body.startswith(_GZIP_HEAD) if window == _GZIP else window == _ZLIB and _has_zlib_head(body)
 
 
 def inflated(encoding: str, body: bytes, bytes_max: int) -> bytes:

@@ -22,8 +22,8 @@ from onceward.sources.asymmetric import Scheme, decoded_base64, public_key, veri
 from onceward.sources.base import Source, identifier, parse_object, subject_or_none
 from onceward.sources.fetching import Documents, Fetch
 from onceward.sources.fields import iso_or_none
-from onceward.sources.rsa_signing import rsa_key_at, rsa_signature
-from onceward.sources.shared_text import joined_texts, matching_text
+from onceward.sources.private_keys import rsa_key_at, rsa_signature
+from onceward.sources.secret import joined_texts, matching_text, secrets_from
 from onceward.sources.unsigned_body import object_to_verify, text_bytes
 
 NOTIFICATION = "Notification"
@@ -94,7 +94,7 @@ class AwsSns(Source):
         self.is_blocking = (certificate is None and not insecure) or confirm
         self._documents = Documents(fetch)
         self._certificate = certificate
-        self._private_keys = joined_texts(private_keys)
+        self._private_keys = secrets_from(private_keys, source=self.name)
         if certificate is not None:
             public_key(certificate, "rsa-sha256", source=self.name)
 

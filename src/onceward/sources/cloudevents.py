@@ -15,15 +15,17 @@ from urllib.parse import unquote_to_bytes
 from onceward.core import ids
 from onceward.core.arrival import Incoming
 from onceward.core.duration import Duration
-from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
+from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import TEXT_CHARS_MAX, derived_id, identifier, parse_json, subject_or_none
+from onceward.sources.body import decoded_body
 from onceward.sources.fields import iso_or_none
+from onceward.sources.forms import content_type
 from onceward.sources.generic import Generic
 from onceward.sources.place import Place
 from onceward.sources.proof import SignatureProof
-from onceward.sources.reading import content_type, decoded_body
 from onceward.sources.scheme import Scheme
+from onceward.sources.shape import list_of, malformed, object_of
 from onceward.sources.signing import sole_header
 
 STRUCTURED = "application/cloudevents+json"
@@ -105,12 +107,13 @@ class CloudEvents(Generic):
         kind = content_type(request)
         if kind == BATCH:
             events = parse_json(decoded_body(request))
-            if not isinstance(events, list):
-                raise _malformed("The batch is no JSON array")
-            return [self._incoming(event, is_whole=False, is_binary=False) for event in events]
+            return [
+                self._incoming(event, is_whole=False, is_binary=False)
+                for event in list_of(events, "the batch")
+            ]
         if kind.startswith("application/cloudevents"):
             if kind not in (STRUCTURED, "application/cloudevents"):
-                raise _malformed(f"The event is in the format {kind[:80]!a}, and only JSON is read")
+                raise malformed(f"the event is in the format {kind[:80]!a}, and only JSON is read")
             raw = decoded_body(request)
             return [self._incoming(parse_json(raw), is_whole=raw is request.body, is_binary=False)]
         return [self._incoming(_binary_event(request, kind), is_whole=False, is_binary=True)]
@@ -144,11 +147,10 @@ class CloudEvents(Generic):
         return headers | {"Content-Type": BATCH if body.lstrip().startswith(b"[") else STRUCTURED}
 
     def _incoming(self, event: Any, *, is_whole: bool, is_binary: bool) -> Incoming:
-        if not isinstance(event, dict):
-            raise _malformed(f"The event is a JSON {type(event).__name__}, not an object")
+        event = object_of(event, "the event")
         version = event.get("specversion")
         if not isinstance(version, str) or version.partition(".")[0] != "1":
-            raise _malformed("The event's specversion is not 1.0")
+            raise malformed("the event's specversion is not 1.0")
         source = identifier(event.get("source"), "the attribute source")
         event_id = identifier(event.get("id"), "the attribute id")
         whole_id = ids.composed(source, event_id)
@@ -172,12 +174,10 @@ def _binary_event(request: HttpRequest, kind: str) -> dict[str, Any]:
         if name.startswith(_PREFIX) and len(name) > len(_PREFIX):
             attribute = name[len(_PREFIX) :].decode("latin-1")
             if attribute in event or len(event) >= _ATTRIBUTES_MAX:
-                raise _malformed(f"The event has the header ce-{attribute[:80]!a} twice, or too many")
+                raise malformed(f"the event has the header ce-{attribute[:80]!a} twice, or too many")
             event[attribute] = _text(value, attribute)
     if "specversion" not in event:
-        raise _malformed(
-            "The delivery is no CloudEvent: it has neither their Content-Type nor ce-specversion"
-        )
+        raise malformed("the delivery is no CloudEvent: it has neither their Content-Type nor ce-specversion")
     for reserved in ("data", "data_base64", "datacontenttype"):
         event.pop(reserved, None)
     if kind:
@@ -204,12 +204,4 @@ def _text(value: bytes, attribute: str) -> str:
     try:
         return unquote_to_bytes(text).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _malformed(f"The header ce-{attribute[:80]!a} is not UTF-8") from error
-
-
-def _malformed(what: str) -> BodyMalformed:
-    return BodyMalformed(
-        f"{what}.",
-        means="The delivery cannot be understood; nothing was stored.",
-        todo="Compare what the sender sends with CloudEvents 1.0, HTTP binding.",
-    )
+        raise malformed(f"the header ce-{attribute[:80]!a} is not UTF-8") from error

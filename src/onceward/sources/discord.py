@@ -18,7 +18,7 @@ from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.asymmetric import decoded_hex, public_key, verifies
 from onceward.sources.base import derived_id, identifier, parse_object, subject_or_none
 from onceward.sources.fields import at, first_at, iso_or_none
-from onceward.sources.private_key import key_at, signature_of
+from onceward.sources.private_keys import key_at, signature_of
 from onceward.sources.replies import EMPTY_204, json_reply, when_taken
 from onceward.sources.secret import secrets_from
 from onceward.sources.signing import sole_header, unix_ms

@@ -9,11 +9,13 @@ from onceward.core.arrival import Incoming
 from onceward.core.errors import BodyMalformed, ConfigError
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import derived_id, identifier, subject_or_none
+from onceward.sources.body import Body, read_body
 from onceward.sources.fields import integer_or_none, iso_or_none, millis_or_none, seconds_ms
+from onceward.sources.forms import content_type
 from onceward.sources.place import Place
 from onceward.sources.questions import Match
-from onceward.sources.reading import Body, content_type, read_body
 from onceward.sources.scheme import DERIVED, ID_WORDS, RECEIVED, Names, Scheme, names
+from onceward.sources.shape import malformed
 
 
 class Reader:
@@ -70,7 +72,7 @@ class Reader:
         if self._types:
             found = content_type(request)
             if found not in self._types:
-                raise _malformed(f"The delivery's Content-Type is {found[:80]!a}")
+                raise malformed(f"the delivery's Content-Type is {found[:80]!a}")
         body = read_body(request, self._scheme.payload_field)
         if not self._items:
             return [self._one(request, body, body.value, is_whole=body.is_raw)]
@@ -79,7 +81,7 @@ class Reader:
             if events is not None:
                 items = events if isinstance(events, list) else [events]
                 return [self._one(request, body, item, is_whole=False) for item in items]
-        raise _malformed(f"There are no events at {', '.join(place.text for place in self._items)}")
+        raise malformed(f"there are no events at {', '.join(place.text for place in self._items)}")
 
     def _one(self, request: HttpRequest, body: Body, item: Any, *, is_whole: bool) -> Incoming:
         def first(places: Sequence[Place], read: Callable[[object], Any]) -> Any:
@@ -123,7 +125,7 @@ class Reader:
             self._lasting(item) if place.path == () else place.find(request, body, item) for place in self._id
         ]
         if all(part is None for part, place in zip(parts, self._id, strict=True) if place.kind != "const"):
-            raise _malformed("Nothing of which the id is made is in the delivery")
+            raise malformed("nothing of which the id is made is in the delivery")
         return _hashed(*parts)
 
     def _event_type(self, request: HttpRequest, body: Any, item: Any) -> str:
@@ -184,12 +186,4 @@ def _hashed(*parts: object) -> str:
     try:
         return derived_id(*parts)
     except (RecursionError, OverflowError, ValueError) as error:
-        raise _malformed("The delivery nests too deeply, or holds what is no JSON") from error
-
-
-def _malformed(what: str) -> BodyMalformed:
-    return BodyMalformed(
-        f"{what}.",
-        means="The delivery was genuine but cannot be understood; nothing was stored.",
-        todo="Compare the source's configuration with what the sender is set to send.",
-    )
+        raise malformed("the delivery nests too deeply, or holds what is no JSON") from error

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from onceward.core.errors import ConfigError
-from onceward.sources.forms import CONTENT_TYPE
+from onceward.sources.forms import URLENCODED
 
 # Of an id this many characters at its end are drawn anew; what stands before tells its kind.
 _FRESH_CHARS = 12
@@ -58,7 +58,7 @@ class Body(msgspec.Struct, frozen=True):
     @property
     def content_type(self) -> str:
         """What the sender says of it, where a source says nothing else."""
-        return CONTENT_TYPE if self.is_form else "application/json"
+        return URLENCODED if self.is_form else "application/json"
 
     def written(self, value: Any) -> bytes:
         """Give the bytes of the body with another value."""

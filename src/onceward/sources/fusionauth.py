@@ -15,7 +15,7 @@ from onceward.sources.asymmetric import SCHEMES, decoded_base64, public_key
 from onceward.sources.base import identifier, parse_object, subject_or_none
 from onceward.sources.fetching import Documents, Fetch
 from onceward.sources.fields import millis_or_none
-from onceward.sources.shared_text import joined_texts
+from onceward.sources.secret import joined_texts
 from onceward.sources.signing import sole_header
 from onceward.sources.timed import TimedSource
 from onceward.sources.web_token import Key, KeySet, check_times, matching_claims, parsed_token, require_pyjwt

@@ -13,12 +13,12 @@ from onceward.core.duration import Duration, to_ms
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import Source
+from onceward.sources.body import read_body
 from onceward.sources.events import Reader
 from onceward.sources.keys import HASHES
 from onceward.sources.place import Place, is_header_name
 from onceward.sources.proof import SignatureProof, TokenProof
 from onceward.sources.questions import Question
-from onceward.sources.reading import read_body
 from onceward.sources.scheme import Scheme, names, scheme_from
 from onceward.sources.signing import sole_header
 
@@ -73,7 +73,7 @@ class Generic(Source):
                 means="There is no provider to call it after.",
                 todo='Pass name="…".',
             )
-        super().__init__(name=name, secrets=_stripped(secrets), insecure=insecure)
+        super().__init__(name=name, secrets=secrets, insecure=insecure)
         self.scheme = scheme = scheme_from(self.scheme_default, fields, source=self.name)
         self._proof: SignatureProof | TokenProof | None = None
         self._check_auth(scheme)
@@ -219,15 +219,6 @@ class Generic(Source):
             headers[self._proof.time.place.header] = self._proof.time.written(now_ms)
         request = HttpRequest.of(body, headers, url=url)
         return headers | self._proof.sign(request, now_ms, secret_index)
-
-
-def _stripped(secrets: str | Sequence[str]) -> str | Sequence[str]:
-    """Give the secrets without the line end behind a PEM, which means nothing there."""
-    if isinstance(secrets, str):
-        return secrets.strip() if secrets.startswith("-----BEGIN") else secrets
-    if not isinstance(secrets, Sequence) or isinstance(secrets, bytes):
-        return secrets
-    return [one.strip() if isinstance(one, str) and one.startswith("-----BEGIN") else one for one in secrets]
 
 
 def _facts(scheme: Scheme | None) -> dict[str, object]:

@@ -8,21 +8,19 @@ against replays; events are marked ``id_is_signed=False`` for that reason.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, ClassVar
-from urllib.parse import parse_qsl
+from typing import ClassVar
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Verified
-from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
+from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.core.triggers import Trigger
 from onceward.sources.base import Source, identifier, parse_object, sole_text_header, subject_or_none
+from onceward.sources.forms import is_urlencoded, sole_field
 from onceward.sources.signing import hex_hmac, matching_secret, sole_header
 
 HEADER = "X-Hub-Signature-256"
 ID_HEADER = "X-GitHub-Delivery"
 EVENT_HEADER = "X-GitHub-Event"
-_FORM = "application/x-www-form-urlencoded"
-_FORM_FIELDS_MAX = 16
 
 # Events whose every delivery has an action, by GitHub's "Webhook events and payloads". A trigger on
 # the bare name would never match; it is refused instead. Events missing here only lose that help.
@@ -73,8 +71,8 @@ class GitHub(Source):
         """Give the one event of the delivery."""
         delivery_id = sole_text_header(request, ID_HEADER)
         event_name = sole_text_header(request, EVENT_HEADER)
-        is_form = (request.header("content-type") or "").partition(";")[0].strip().lower() == _FORM
-        payload = parse_object(_form_payload(request.body) if is_form else request.body)
+        is_form = is_urlencoded(request)
+        payload = parse_object(sole_field(request.body, "payload") if is_form else request.body)
         action = payload.get("action")
         repository = payload.get("repository")
         return [
@@ -120,26 +118,3 @@ class GitHub(Source):
                 todo=f'Write "{type}.*" for every action, or name one after the dot.',
             )
         return super().__getitem__(type)
-
-
-def _form_payload(body: bytes) -> bytes:
-    """Give the JSON text in the ``payload`` field of a form body."""
-    fields: list[tuple[str, str]]
-    try:
-        fields = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_FORM_FIELDS_MAX
-        )
-    except ValueError as error:
-        raise _form_malformed(str(error)) from error
-    payloads: list[Any] = [value for name, value in fields if name == "payload"]
-    if len(payloads) != 1:
-        raise _form_malformed(f"{len(payloads)} fields named payload")
-    return str(payloads[0]).encode("utf-8")
-
-
-def _form_malformed(fault: str) -> BodyMalformed:
-    return BodyMalformed(
-        f"The form body cannot be read: {fault}.",
-        means="The delivery was genuine but cannot be understood; nothing was stored.",
-        todo='Set the webhook\'s content type to "application/json".',
-    )

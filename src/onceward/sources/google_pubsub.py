@@ -17,8 +17,8 @@ from onceward.core.messages import HttpRequest
 from onceward.sources.base import identifier, parse_object, subject_or_none
 from onceward.sources.fetching import Documents, Fetch
 from onceward.sources.fields import iso_or_none
-from onceward.sources.rsa_signing import rsa_key_at
-from onceward.sources.shared_text import joined_texts, matching_text
+from onceward.sources.private_keys import rsa_key_at
+from onceward.sources.secret import joined_texts, matching_text, secrets_from
 from onceward.sources.signing import sole_header
 from onceward.sources.timed import TimedSource
 from onceward.sources.web_token import KeySet, check_times, matching_claims, parsed_token, require_pyjwt
@@ -81,7 +81,7 @@ class GooglePubSub(TimedSource):
             insecure=insecure,
             tolerance=tolerance,
         )
-        self._private_keys = joined_texts(private_keys)
+        self._private_keys = secrets_from(private_keys, source=self.name)
         self.service_accounts = tuple(joined_texts(service_account))
         if insecure:
             return

@@ -20,7 +20,7 @@ from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import derived_id, identifier, parse_object, subject_or_none
 from onceward.sources.fields import seconds_ms
-from onceward.sources.form_body import form_fields, is_form
+from onceward.sources.forms import URLENCODED, is_form, read_form
 from onceward.sources.once_memory import OnceMemory
 from onceward.sources.replies import EMPTY_200, when_taken
 from onceward.sources.shape import object_of
@@ -146,7 +146,7 @@ class Mailgun(TimedSource):
                 pair for pair in parse_qsl(body.decode(), keep_blank_values=True) if pair[0] not in proof
             ]
             body = urlencode([*fields, *proof.items()]).encode()
-            headers = {"Content-Type": "application/x-www-form-urlencoded"}
+            headers = {"Content-Type": URLENCODED}
         return HttpRequest.of(body, headers, url=url, received_at_ms=now_ms)
 
 
@@ -156,7 +156,7 @@ def _text(value: object) -> object:
 
 
 def _body(request: HttpRequest) -> dict[str, Any]:
-    return form_fields(request) if is_form(request) else parse_object(request.body)
+    return read_form(request) if is_form(request) else parse_object(request.body)
 
 
 def _proofs(body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
-from onceward.core.errors import BodyMalformed, SignatureInvalid
+from onceward.core.errors import SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import (
     TEXT_CHARS_MAX,
@@ -29,6 +29,7 @@ from onceward.sources.fields import at, first_at, millis_or_none, seconds_ms, te
 from onceward.sources.forms import form_fields
 from onceward.sources.replies import EMPTY_200, challenge_or_none, plain_text, when_taken
 from onceward.sources.secret import secrets_from
+from onceward.sources.shape import list_of, malformed, object_of
 from onceward.sources.signing import hex_hmac, matching_secret, sole_header
 
 HEADER = "X-Hub-Signature-256"
@@ -107,14 +108,9 @@ class Meta(Source):
         """Give every event of the delivery, in its order."""
         body = parse_object(request.body)
         about = identifier(body.get("object"), 'the field "object"')
-        entries = body.get("entry")
-        if not isinstance(entries, list):
-            raise _malformed('"entry" is no list')
         events: list[Incoming] = []
-        for entry in entries:
-            if not isinstance(entry, dict):
-                raise _malformed("an entry is no object")
-            events.extend(_entry_events(about, entry))
+        for entry in list_of(body.get("entry"), 'the field "entry"'):
+            events.extend(_entry_events(about, object_of(entry, "an entry")))
         return events
 
     def respond(self, outcome: Outcome) -> HttpResponse | None:
@@ -237,7 +233,7 @@ def _items(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
     if items is None:
         return []
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise _malformed(f'"{name}" is no list of objects')
+        raise malformed(f'"{name}" is no list of objects')
     return items
 
 
@@ -248,11 +244,3 @@ def _composed(*parts: str) -> str:
     """
     text = parts[0] if len(parts) == 1 else msgspec.json.encode(parts).decode()
     return text if len(text) <= TEXT_CHARS_MAX and text.isprintable() else derived_id(*parts)
-
-
-def _malformed(fault: str) -> BodyMalformed:
-    return BodyMalformed(
-        f"The delivery cannot be read: {fault}.",
-        means="It was genuine but cannot be understood; nothing was stored.",
-        todo="Compare the body with Meta's documentation of the object.",
-    )

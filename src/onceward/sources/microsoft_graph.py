@@ -17,8 +17,8 @@ from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import Source, derived_id, identifier, parse_object, subject_or_none
 from onceward.sources.replies import plain_text
+from onceward.sources.secret import matching_text
 from onceward.sources.shape import list_of, object_of
-from onceward.sources.shared_text import matching_text
 from onceward.sources.unsigned_body import object_to_verify, text_bytes
 
 ITEMS_MAX = 1000

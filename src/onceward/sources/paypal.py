@@ -23,8 +23,8 @@ from onceward.sources.base import derived_id, identifier, parse_object, subject_
 from onceward.sources.fetching import Documents, Fetch
 from onceward.sources.fields import iso_or_none
 from onceward.sources.once_memory import OnceMemory
-from onceward.sources.rsa_signing import rsa_key_at, rsa_signature
-from onceward.sources.shared_text import joined_texts
+from onceward.sources.private_keys import rsa_key_at, rsa_signature
+from onceward.sources.secret import joined_texts, secrets_from
 from onceward.sources.signing import iso_ms, sole_header
 from onceward.sources.timed import TimedSource
 
@@ -92,7 +92,7 @@ class PayPal(TimedSource):
         self.is_blocking = not self._keys and not insecure
         self._documents = Documents(fetch)
         self._memory = OnceMemory()
-        self._private_keys = joined_texts(private_keys)
+        self._private_keys = secrets_from(private_keys, source=self.name)
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
         """Check the signature with a certificate of PayPal's, then the age where it is bounded."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import parse_qsl
 
 from onceward.core.errors import BodyMalformed, ConfigError
 from onceward.core.messages import HttpRequest
-from onceward.sources.forms import is_form
+from onceward.sources.forms import form_fields, is_urlencoded
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # "token", RFC 9110
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*", re.DOTALL)  # RFC 6901
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
-_QUERY_FIELDS_MAX = 64
 
 
 def is_header_name(text: str) -> bool:
@@ -79,7 +77,7 @@ class Place:
 
     def needs_body(self, request: HttpRequest) -> bool:
         """Say whether the body of a request has to be read to find it."""
-        return self.kind in {"item", "body"} or (self.kind == "form" and is_form(request))
+        return self.kind in {"item", "body"} or (self.kind == "form" and is_urlencoded(request))
 
     def find(self, request: HttpRequest, body: Any, item: Any) -> object:
         """Give what stands there, or None where nothing does.
@@ -98,7 +96,7 @@ class Place:
             return _sole(request.header_values(self._name), f"{self._name} headers", "latin-1")
         if self.kind == "query":
             return _sole(query_values(request, self._name), f"{self._name} parameters in its address")
-        if self.kind == "form" and not is_form(request):
+        if self.kind == "form" and not is_urlencoded(request):
             return None
         value = item if self.kind == "item" else body
         for part in self._path:
@@ -113,12 +111,7 @@ class Place:
 
 def query_values(request: HttpRequest, name: str) -> list[bytes]:
     """Give every value of a parameter of the address, decoded; none where it cannot be read."""
-    try:
-        pairs = parse_qsl(
-            request.query, keep_blank_values=True, errors="strict", max_num_fields=_QUERY_FIELDS_MAX
-        )
-    except ValueError:
-        return []
+    pairs = form_fields(request.query) or ()
     return [value.encode("utf-8", "surrogatepass") for found, value in pairs if found == name]
 
 

@@ -17,11 +17,11 @@ from onceward.core.duration import Duration, to_ms
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import identifier
+from onceward.sources.body import decoded_body, read_body
 from onceward.sources.called_url import called_urls, checked_public_url
-from onceward.sources.forms import form_fields
+from onceward.sources.forms import signed_fields
 from onceward.sources.keys import Keys
 from onceward.sources.place import Place, is_header_name
-from onceward.sources.reading import decoded_body, read_body
 from onceward.sources.scheme import ID_WORDS, Scheme, Signature, Timestamp, names
 from onceward.sources.secret import Secret
 from onceward.sources.signing import check_window, iso_ms, sole_header, unix_ms
@@ -239,7 +239,7 @@ class SignatureProof:
                 header = self.id_place.header
                 return sole_header(request, header) if header else _body_text(request, self.id_place, "id")
             if marker == "form":
-                return _form_text(self._body(request))
+                return signed_fields(self._body(request))
             if marker == "url":
                 return url
             if marker.startswith("header:"):
@@ -320,14 +320,6 @@ def _body_text(request: HttpRequest, place: Place, what: str) -> bytes:
     except BodyMalformed as error:
         raise SignatureInvalid(f"no {what} at {place.text}") from error
     return found.encode("utf-8", "surrogatepass")
-
-
-def _form_text(body: bytes) -> bytes:
-    fields = form_fields(body)
-    if fields is None:
-        raise SignatureInvalid("the body is no form")
-    # A set, since senders that sign a form count a value that comes twice once.
-    return "".join(name + value for name, value in sorted(set(fields))).encode("utf-8", "surrogatepass")
 
 
 def _length(value: Duration, source: str) -> timedelta:

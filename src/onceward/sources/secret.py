@@ -1,4 +1,4 @@
-"""A signing secret that can be used but not read by accident.
+"""Secrets, as sources keep them: they can be used but not read by accident.
 
 Secrets end up in tracebacks, start-up banners and debuggers; there they show only enough to tell
 one from another.
@@ -6,9 +6,11 @@ one from another.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Sequence
+from typing import Any
 
-from onceward.core.errors import ConfigError
+from onceward.core.errors import ConfigError, SignatureInvalid
 
 # Prefixes that providers publish; they tell the kind of secret and give nothing away.
 _KNOWN_PREFIXES = ("whsec_", "whpk_", "whsk_")
@@ -33,8 +35,9 @@ def secrets_from(given: object, *, source: str) -> tuple[Secret, ...]:
     """Give the secrets of a source's configuration, in the order given.
 
     Raises:
-        ConfigError: they are neither text nor a sequence, or one of them is not text, empty, or has white space around it; a secret read
-            from a file or variable often brings its line end along and would then never match.
+        ConfigError: they are neither text nor a sequence, or one of them is not text, empty, or has
+            white space around it; a secret read from a file or variable often brings its line end
+            along and would then never match. A PEM may: it ends with a line end by its format.
     """
     if not isinstance(given, Sequence) or isinstance(given, bytes):
         raise ConfigError(
@@ -42,7 +45,7 @@ def secrets_from(given: object, *, source: str) -> tuple[Secret, ...]:
             means="No delivery could be verified.",
             todo="Look at where they are read from: is the variable set?",
         )
-    texts: Sequence[object] = (given,) if isinstance(given, str) else given
+    texts = [_without_line_end(text) for text in ((given,) if isinstance(given, str) else given)]
     for position, text in enumerate(texts, start=1):
         if not isinstance(text, str):
             fault = f"is {type(text).__name__}, not text"
@@ -60,6 +63,38 @@ def secrets_from(given: object, *, source: str) -> tuple[Secret, ...]:
             todo="Look at where it is read from: is the variable set and free of a line end?",
         )
     return tuple(Secret(str(text)) for text in texts)
+
+
+def matching_text(secrets: Sequence[Secret], given: bytes) -> int:
+    """Give the position of the secret that *given* is, compared in constant time.
+
+    Raises:
+        SignatureInvalid: it is none of them.
+    """
+    for index, secret in enumerate(secrets):
+        if hmac.compare_digest(secret.key, given):
+            return index
+    raise SignatureInvalid(
+        f"the shared secret does not match, {len(secrets)} {'secret' if len(secrets) == 1 else 'secrets'} tried"
+    )
+
+
+def joined_texts(*given: object) -> list[str]:
+    """Give the texts of several arguments, each one text or several, as one list.
+
+    What is neither is kept as it is, for the check of secrets to refuse it by name.
+    """
+    texts: list[Any] = []
+    for value in given:
+        if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+            texts += value
+        else:
+            texts.append(value)
+    return texts
+
+
+def _without_line_end(text: object) -> object:
+    return text.strip() if isinstance(text, str) and text.lstrip().startswith("-----BEGIN ") else text
 
 
 def _encodes(text: str) -> bool:

@@ -17,7 +17,7 @@ from onceward.core.messages import HttpRequest
 from onceward.sources.asymmetric import public_key, verifies
 from onceward.sources.base import derived_id, identifier, parse_json, subject_or_none
 from onceward.sources.fields import first_at, seconds_ms
-from onceward.sources.private_key import key_at, signature_of
+from onceward.sources.private_keys import key_at, signature_of
 from onceward.sources.secret import secrets_from
 from onceward.sources.signing import sole_header, unix_ms
 from onceward.sources.standard_webhooks import canonical_base64
@@ -67,7 +67,7 @@ class SendGrid(TimedSource):
             public_key(secret.key.decode("utf-8"), "ecdsa-p256-sha256", source=self.name)
             for secret in self.secrets
         ]
-        self._private_keys = secrets_from(_stripped(private_keys), source=self.name)
+        self._private_keys = secrets_from(private_keys, source=self.name)
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
         """Check the signature, then the age where a tolerance is set."""
@@ -114,11 +114,6 @@ class SendGrid(TimedSource):
             HEADER: base64.b64encode(signature_of(key, seconds + body)).decode(),
             TIMESTAMP_HEADER: seconds.decode(),
         }
-
-
-def _stripped(texts: str | Sequence[str]) -> str | list[str]:
-    # A PEM ends in a line end, which secrets otherwise must not.
-    return texts.strip() if isinstance(texts, str) else [text.strip() for text in texts]
 
 
 def _event(item: dict[str, Any]) -> Incoming:

@@ -1,4 +1,4 @@
-"""Parts of a decoded body that must be of one kind."""
+"""What a decoded body must hold, and the error for one that does not."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from typing import Any
 
 from onceward.core.errors import BodyMalformed
 
+_FORMAT = "Compare the source's format with what the sender is set to send."
 
-def malformed(fault: str) -> BodyMalformed:
-    """Give the error for a delivery that is genuine and not understood; *fault* says why."""
+
+def malformed(fault: str, *, todo: str = _FORMAT) -> BodyMalformed:
+    """Give the error for a delivery that is genuine and not understood.
+
+    Args:
+        fault: why, e.g. ``the form is not UTF-8``.
+        todo: where its operator should look.
+    """
     return BodyMalformed(
         f"The delivery cannot be read: {fault}.",
         means="It was genuine but cannot be understood; nothing was stored.",
-        todo="Compare the source's format with what the sender is set to send.",
+        todo=todo,
     )
 
 

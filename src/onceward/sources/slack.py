@@ -16,14 +16,16 @@ from onceward.core.ids import content_hash
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import derived_id, identifier, parse_object, subject_or_none
 from onceward.sources.fields import at, first_at, integer_or_none, seconds_ms, text_or_none
-from onceward.sources.forms import CONTENT_TYPE, form_fields, form_object, is_form
+from onceward.sources.forms import URLENCODED, form_fields, form_object, is_urlencoded, read_fields
 from onceward.sources.replies import EMPTY_200, challenge_or_none, plain_text, when_taken
+from onceward.sources.shape import malformed
 from onceward.sources.signing import hex_hmac, matching_secret, sole_header, unix_ms
 from onceward.sources.timed import TimedSource
 
 HEADER = "X-Slack-Signature"
 TIMESTAMP_HEADER = "X-Slack-Request-Timestamp"
 COMMAND = "slash_command"
+_FEATURES = "Look at which of the app's features sends to this address."
 
 
 class Slack(TimedSource):
@@ -65,7 +67,7 @@ class Slack(TimedSource):
     def handshake(self, request: HttpRequest, now_ms: int) -> HttpResponse | None:
         """Send the challenge of ``url_verification`` back; answer the certificate check of commands."""
         # Looked for in the bytes first, so that an ordinary event is not read twice.
-        if is_form(request):
+        if is_urlencoded(request):
             if b"ssl_check" in request.body and dict(form_fields(request.body) or ()).get("ssl_check") == "1":
                 return EMPTY_200
             return None
@@ -82,17 +84,15 @@ class Slack(TimedSource):
 
     def normalize(self, request: HttpRequest) -> list[Incoming]:
         """Give the one event, interaction or command of the request."""
-        if not is_form(request):
+        if not is_urlencoded(request):
             return [_event(parse_object(request.body), request)]
-        fields = form_fields(request.body)
-        if fields is None:
-            raise _malformed("the form cannot be decoded")
+        fields = read_fields(request.body)
         form = form_object(fields)
         payload = form.get("payload")
         if isinstance(payload, str):
             return [_interaction(parse_object(payload.encode("utf-8")))]
         if not text_or_none(form.get("command")):
-            raise _malformed("the form has neither a payload nor a command")
+            raise malformed("the form has neither a payload nor a command", todo=_FEATURES)
         trigger_id = text_or_none(form.get("trigger_id"))
         return [
             Incoming(
@@ -122,7 +122,7 @@ class Slack(TimedSource):
         seconds = b"%d" % (now_ms // 1000)
         signature = hex_hmac(self.signing_key(secret_index), b"v0:%b:%b" % (seconds, body))
         return {
-            "Content-Type": "application/json" if body.lstrip().startswith(b"{") else CONTENT_TYPE,
+            "Content-Type": "application/json" if body.lstrip().startswith(b"{") else URLENCODED,
             TIMESTAMP_HEADER: seconds.decode(),
             HEADER: f"v0={signature.decode()}",
         }
@@ -183,11 +183,3 @@ def _action_time(payload: dict[str, Any]) -> int | None:
     # "1548261231.518": seconds, and microseconds behind the point.
     seconds = found.partition(".")[0] if isinstance(found, str) else None
     return seconds_ms(integer_or_none(seconds))
-
-
-def _malformed(fault: str) -> BodyMalformed:
-    return BodyMalformed(
-        f"The request cannot be read: {fault}.",
-        means="It was genuine but cannot be understood; nothing was stored.",
-        todo="Look at which of the app's features sends to this address.",
-    )

@@ -18,7 +18,7 @@ from onceward.core.messages import HttpRequest
 from onceward.sources.asymmetric import decoded_base64, public_key, verifies
 from onceward.sources.base import TEXT_CHARS_MAX, identifier, parse_json, subject_or_none
 from onceward.sources.fields import at, first_at, iso_or_none, millis_or_none, seconds_ms
-from onceward.sources.private_key import private_key, signature_of
+from onceward.sources.private_keys import private_key, signature_of
 from onceward.sources.secret import Secret
 from onceward.sources.signing import SIGNATURES_MAX, base64_hmac, matching_key, sole_header, unix_ms
 from onceward.sources.timed import TimedSource

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
-from onceward.core.errors import BodyMalformed, SignatureInvalid
+from onceward.core.errors import SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import (
     Source,
@@ -27,12 +27,21 @@ from onceward.sources.base import (
 )
 from onceward.sources.called_url import called_urls, checked_public_url
 from onceward.sources.fields import first_at, integer_or_none, iso_or_none, mail_date_or_none, text_or_none
-from onceward.sources.forms import CONTENT_TYPE, form_fields, form_object, is_form
+from onceward.sources.forms import (
+    URLENCODED,
+    form_fields,
+    form_object,
+    is_urlencoded,
+    read_fields,
+    signed_fields,
+)
 from onceward.sources.replies import when_taken
+from onceward.sources.shape import malformed
 from onceward.sources.signing import base64_hmac, matching_secret, sole_header
 
 HEADER = "X-Twilio-Signature"
 TOKEN_HEADER = "I-Twilio-Idempotency-Token"  # noqa: S105 (a header's name)
+_PRODUCTS = "Look at which of Twilio's products sends to this address."
 HASH_FIELD = "bodySHA256"
 TWIML = b'<?xml version="1.0" encoding="UTF-8"?><Response/>'
 # Field with the state, what it is a state of; the first that is there counts.
@@ -94,7 +103,7 @@ class Twilio(Source):
             return UNVERIFIED
         given = sole_header(request, HEADER)
         urls = called_urls(request, self.public_url)
-        suffix = _signed_fields(request.body) if _has_fields(request) else b""
+        suffix = signed_fields(request.body) if _has_fields(request) else b""
         if not suffix:
             # Nothing of the body is under the signature, which then fits any body without fields.
             _check_body_hash(request, urls[0])
@@ -114,9 +123,7 @@ class Twilio(Source):
             body = parse_json(request.body)
             items = body if isinstance(body, list) else [body]
             return [_json_event(item, whole=not isinstance(body, list)) for item in items]
-        fields = form_fields(request.body)
-        if fields is None:
-            raise _malformed("the form cannot be decoded")
+        fields = read_fields(request.body)
         form = form_object(fields)
         has_token = bool(request.header_values(TOKEN_HEADER))
         return [
@@ -153,10 +160,10 @@ class Twilio(Source):
         `signed_request` puts it there.
         """
         is_json = body.lstrip()[:1] in (b"{", b"[")
-        message = url.encode("utf-8") + (b"" if is_json else _signed_fields(body))
+        message = url.encode("utf-8") + (b"" if is_json else signed_fields(body))
         signature = base64_hmac(self.signing_key(secret_index), message, "sha1")
         headers = {
-            "Content-Type": "application/json" if is_json else CONTENT_TYPE,
+            "Content-Type": "application/json" if is_json else URLENCODED,
             HEADER: signature.decode(),
         }
         return headers | ({TOKEN_HEADER: event_id} if event_id and not is_json else {})
@@ -182,15 +189,7 @@ class Twilio(Source):
 
 def _has_fields(request: HttpRequest) -> bool:
     # A request without a body is a form without fields.
-    return is_form(request) or not request.body
-
-
-def _signed_fields(body: bytes) -> bytes:
-    """Give the part of the message behind the address: sorted names, each before its sorted values."""
-    fields = form_fields(body)
-    if fields is None:
-        raise SignatureInvalid("the form cannot be decoded")
-    return "".join(name + value for name, value in sorted(set(fields))).encode("utf-8", "surrogatepass")
+    return is_urlencoded(request) or not request.body
 
 
 def _check_body_hash(request: HttpRequest, url: bytes) -> None:
@@ -230,7 +229,7 @@ def _form_type(form: dict[str, Any]) -> str:
 def _json_event(item: object, *, whole: bool) -> Incoming:
     """Give an event of a stream (CloudEvents), or of another webhook with a JSON body."""
     if not isinstance(item, dict):
-        raise _malformed("an event is no object")
+        raise malformed("an event is no object", todo=_PRODUCTS)
     has_id = item.get("id") is not None and item.get("specversion") is not None
     event_type = first_at(item, "type", "EventType", "event_type")
     return Incoming(
@@ -241,12 +240,4 @@ def _json_event(item: object, *, whole: bool) -> Incoming:
         subject=subject_or_none(first_at(item, "subject", *_SUBJECTS, *_OTHER_SUBJECTS)),
         occurred_at_ms=iso_or_none(first_at(item, "time", "Timestamp", "timestamp")),
         id_is_derived=not has_id,
-    )
-
-
-def _malformed(fault: str) -> BodyMalformed:
-    return BodyMalformed(
-        f"The request cannot be read: {fault}.",
-        means="It was genuine but cannot be understood; nothing was stored.",
-        todo="Look at which of Twilio's products sends to this address.",
     )

@@ -19,7 +19,7 @@ from onceward.sources.base import (
     subject_or_none,
 )
 from onceward.sources.fields import iso_or_none
-from onceward.sources.form_body import content_type
+from onceward.sources.forms import content_type
 from onceward.sources.shape import malformed
 from onceward.sources.signing import base64_hmac, iso_ms, matching_secret, sole_header
 from onceward.sources.timed import TimedSource

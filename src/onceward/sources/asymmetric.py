@@ -105,6 +105,15 @@ def decoded_base64(raw: bytes) -> bytes | None:
         return None
 
 
+def canonical_base64(raw: bytes) -> bytes | None:
+    """Give the bytes of base64 (RFC 4648) written as encoders write it, padding and all, or None.
+
+    Decoders take several texts for the same bytes; a signature has one.
+    """
+    decoded = decoded_base64(raw)
+    return decoded if decoded is not None and base64.b64encode(decoded) == raw else None
+
+
 def decoded_hex(raw: bytes) -> bytes | None:
     """Give the bytes that hexadecimal *raw* holds, or None when it is none."""
     try:

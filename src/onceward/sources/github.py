@@ -11,12 +11,12 @@ from datetime import timedelta
 from typing import ClassVar
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Verified
-from onceward.core.errors import ConfigError, SignatureInvalid
+from onceward.core.errors import ConfigError
 from onceward.core.messages import HttpRequest
 from onceward.core.triggers import Trigger
 from onceward.sources.base import Source, identifier, parse_object, sole_text_header, subject_or_none
 from onceward.sources.forms import is_urlencoded, sole_field
-from onceward.sources.signing import hex_hmac, matching_secret, sole_header
+from onceward.sources.signing import header_after, hex_hmac, matching_secret
 
 HEADER = "X-Hub-Signature-256"
 ID_HEADER = "X-GitHub-Delivery"
@@ -62,10 +62,8 @@ class GitHub(Source):
         """Check the SHA-256 signature; GitHub signs no time, so *now_ms* is not used."""
         if self.insecure:
             return UNVERIFIED
-        given = sole_header(request, HEADER)
-        if not given.startswith(b"sha256="):
-            raise SignatureInvalid(f"{HEADER} does not begin with sha256=")
-        return Verified(matching_secret(self.secrets, request.body, [given[7:]]))
+        given = header_after(request, HEADER, b"sha256=")
+        return Verified(matching_secret(self.secrets, request.body, [given]))
 
     def normalize(self, request: HttpRequest) -> list[Incoming]:
         """Give the one event of the delivery."""

@@ -7,10 +7,10 @@ import hmac
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from onceward.core.errors import ConfigError, SignatureInvalid
+from onceward.core.errors import ConfigError
 from onceward.sources.asymmetric import decoded_base64, decoded_hex, public_key, verifies
 from onceward.sources.secret import Secret
-from onceward.sources.signing import SIGNATURES_MAX
+from onceward.sources.signing import base64_hmac, check_count, hex_hmac, no_match
 
 if TYPE_CHECKING:
     from onceward.sources.asymmetric import PublicKey, Scheme
@@ -55,10 +55,9 @@ class Keys:
         """Give the position of the key under which one of the signatures is right for a message.
 
         Raises:
-            SignatureInvalid: none is, or more than `SIGNATURES_MAX` are offered.
+            SignatureInvalid: none is, or too many are offered.
         """
-        if len(signatures) > SIGNATURES_MAX:
-            raise SignatureInvalid(f"{len(signatures)} signatures, at most {SIGNATURES_MAX} are tried")
+        check_count(signatures)
         if self.is_symmetric:
             offered = [comparable(one, self._encoding) for one in signatures]
             for index, key in enumerate(self._secrets):
@@ -73,10 +72,7 @@ class Keys:
             for index, public in enumerate(self._public):
                 if any(verifies(public, message, one, scheme) for message in messages for one in raw):
                     return index
-        tried = len(self._secrets) + len(self._public)
-        raise SignatureInvalid(
-            f"no signature matches, {len(signatures)} offered, {tried} {'secret' if tried == 1 else 'secrets'} tried"
-        )
+        raise no_match(signatures, len(self._secrets) + len(self._public))
 
     def sign(self, index: int, message: bytes) -> bytes:
         """Give the signature of the secret at that position, as header bytes."""
@@ -89,10 +85,9 @@ class Keys:
 
 def hmac_text(key: bytes, message: bytes, algorithm: str, encoding: TextEncoding) -> bytes:
     """Give an HMAC as text: lower-case hexadecimal, base64 with padding, or base64url with it."""
-    digest = hmac.digest(key, message, algorithm)
     if encoding == "hex":
-        return digest.hex().encode("ascii")
-    text = base64.b64encode(digest)
+        return hex_hmac(key, message, algorithm)
+    text = base64_hmac(key, message, algorithm)
     return text if encoding == "base64" else text.translate(_TO_URL)
 
 

@@ -9,12 +9,11 @@ from datetime import timedelta
 from typing import ClassVar
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
-from onceward.core.errors import SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import identifier, parse_object, subject_or_none
 from onceward.sources.fields import iso_or_none
 from onceward.sources.replies import EMPTY_200, when_taken
-from onceward.sources.signing import hex_hmac, matching_secret, sole_header, unix_ms
+from onceward.sources.signing import hex_hmac, matching_secret, sole_header, time_and_signatures, unix_ms
 from onceward.sources.timed import TimedSource
 
 HEADER = "Paddle-Signature"
@@ -43,20 +42,12 @@ class Paddle(TimedSource):
         """Check one of the ``h1`` signatures, then the age; other parts are ignored."""
         if self.insecure:
             return UNVERIFIED
-        times: list[bytes] = []
-        signatures: list[bytes] = []
-        for part in sole_header(request, HEADER).split(b";"):
-            key, _, value = part.strip().partition(b"=")
-            if key == b"h1":
-                signatures.append(value)
-            elif key == b"ts":
-                times.append(value)
-        if len(times) != 1:
-            raise SignatureInvalid(f"{HEADER} has {len(times)} timestamps")
-        if not signatures:
-            raise SignatureInvalid(f"{HEADER} has no h1 signature")
-        sent_at_ms = unix_ms(times[0])
-        index = matching_secret(self.secrets, b"%b:%b" % (times[0], request.body), signatures)
+        parts = map(bytes.strip, sole_header(request, HEADER).split(b";"))
+        timestamp, signatures = time_and_signatures(
+            parts, header=HEADER, time_field=b"ts", signature_field=b"h1"
+        )
+        sent_at_ms = unix_ms(timestamp)
+        index = matching_secret(self.secrets, b"%b:%b" % (timestamp, request.body), signatures)
         self.check_age(sent_at_ms, now_ms)
         return Verified(index, sent_at_ms)
 

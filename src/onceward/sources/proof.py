@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from onceward.core.arrival import Verified
-from onceward.core.duration import Duration, to_ms
+from onceward.core.duration import Duration
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import identifier
@@ -24,8 +24,9 @@ from onceward.sources.keys import Keys
 from onceward.sources.place import Place, is_header_name
 from onceward.sources.scheme import ID_WORDS, Scheme, Signature, Timestamp, names
 from onceward.sources.secret import Secret
-from onceward.sources.signing import check_window, iso_ms, sole_header, unix_ms
+from onceward.sources.signing import EPOCH, check_window, iso_ms, sole_header, unix_ms
 from onceward.sources.template import Template
+from onceward.sources.timed import checked_tolerance
 
 # Fields and signatures in all signature headers of one delivery together.
 _ITEMS_MAX = 64
@@ -45,9 +46,11 @@ class SignedTime:
             self.field = timestamp.place.removeprefix("field:")
         else:
             self.place = Place(timestamp.place)
-        self.past = _length(timestamp.tolerance if tolerance is None else tolerance, source)
+        self.past = checked_tolerance(timestamp.tolerance if tolerance is None else tolerance, source=source)
         future = timestamp.future_tolerance
-        self.future = self.past if future is None or tolerance is not None else _length(future, source)
+        self.future = (
+            self.past if future is None or tolerance is not None else checked_tolerance(future, source=source)
+        )
 
     def read_ms(self, raw: bytes) -> int:
         """Give the time in milliseconds, or refuse."""
@@ -56,8 +59,6 @@ class SignedTime:
     def written(self, now_ms: int) -> str:
         """Give the time as the sender would write it."""
         if self.unit == "iso":
-            from onceward.sources.signing import EPOCH
-
             moment = EPOCH + timedelta(milliseconds=now_ms)
             return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return str(now_ms // 1000 if self.unit == "s" else now_ms)
@@ -320,14 +321,3 @@ def _body_text(request: HttpRequest, place: Place, what: str) -> bytes:
     except BodyMalformed as error:
         raise SignatureInvalid(f"no {what} at {place.text}") from error
     return found.encode("utf-8", "surrogatepass")
-
-
-def _length(value: Duration, source: str) -> timedelta:
-    length_ms = to_ms(value, what=f"tolerance of source {source!r}")
-    if not length_ms:
-        raise ConfigError(
-            f"Source {source!r} has a tolerance of 0.",
-            means="Every delivery would be refused as too old.",
-            todo="Use a positive one; five minutes fit most senders.",
-        )
-    return timedelta(milliseconds=length_ms)

@@ -14,13 +14,12 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.duration import Duration
 from onceward.core.errors import BodyMalformed, SignatureInvalid
 from onceward.core.messages import HttpRequest
-from onceward.sources.asymmetric import public_key, verifies
+from onceward.sources.asymmetric import canonical_base64, public_key, verifies
 from onceward.sources.base import derived_id, identifier, parse_json, subject_or_none
 from onceward.sources.fields import first_at, seconds_ms
 from onceward.sources.private_keys import key_at, signature_of
 from onceward.sources.secret import secrets_from
 from onceward.sources.signing import sole_header, unix_ms
-from onceward.sources.standard_webhooks import canonical_base64
 from onceward.sources.timed import TimedSource
 
 HEADER = "X-Twilio-Email-Event-Webhook-Signature"

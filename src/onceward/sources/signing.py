@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias
 
@@ -49,6 +49,49 @@ def sole_header(request: HttpRequest, name: str) -> bytes:
     if not values[0]:
         raise SignatureInvalid(f"empty {name} header")
     return values[0]
+
+
+def header_after(request: HttpRequest, name: str, prefix: bytes) -> bytes:
+    """Give what stands behind *prefix* in a header that must be there exactly once.
+
+    Raises:
+        SignatureInvalid: see `sole_header`; or the header begins otherwise.
+    """
+    value = sole_header(request, name)
+    if not value.startswith(prefix):
+        raise SignatureInvalid(f"{name} does not begin with {prefix.decode()}")
+    return value[len(prefix) :]
+
+
+def time_and_signatures(
+    parts: Iterable[bytes], *, header: str, time_field: bytes, signature_field: bytes
+) -> tuple[bytes, list[bytes]]:
+    """Give the one time and the signatures of a header of fields: ``t=1,v1=ab,v1=cd``.
+
+    Args:
+        parts: its fields, as the sender separates them; those of other names are ignored.
+        header: its name, for messages.
+        time_field: the name of the field with the time.
+        signature_field: and of those with a signature.
+
+    Raises:
+        SignatureInvalid: there is not exactly one time, no signature, or one of them has no value.
+    """
+    times: list[bytes] = []
+    signatures: list[bytes] = []
+    for part in parts:
+        name, _, value = part.partition(b"=")
+        if name == signature_field:
+            signatures.append(value)
+        elif name == time_field:
+            times.append(value)
+        if part in (time_field, signature_field):
+            raise SignatureInvalid(f"{header} has a {part.decode()} without a value")
+    if len(times) != 1:
+        raise SignatureInvalid(f"{header} has {len(times)} timestamps")
+    if not signatures:
+        raise SignatureInvalid(f"{header} has no {signature_field.decode()} signature")
+    return times[0], signatures
 
 
 def hex_hmac(key: bytes, message: bytes, algorithm: str = "sha256") -> bytes:
@@ -110,18 +153,26 @@ def matching_key(
     Raises:
         SignatureInvalid: see `matching_secret`.
     """
-    if len(signatures) > SIGNATURES_MAX:
-        raise SignatureInvalid(f"{len(signatures)} signatures, at most {SIGNATURES_MAX} are tried")
+    check_count(signatures)
     compute = hex_hmac if encoding == "hex" else base64_hmac
     for index, key in enumerate(keys):
         expected = compute(key, message, algorithm)
         for signature in signatures:
             if hmac.compare_digest(expected, signature):
                 return index
-    raise SignatureInvalid(
-        f"no signature matches, {len(signatures)} offered, {len(keys)} "
-        f"{'secret' if len(keys) == 1 else 'secrets'} tried"
-    )
+    raise no_match(signatures, len(keys))
+
+
+def check_count(signatures: Sequence[bytes]) -> None:
+    """Refuse more than `SIGNATURES_MAX` signatures with `SignatureInvalid`."""
+    if len(signatures) > SIGNATURES_MAX:
+        raise SignatureInvalid(f"{len(signatures)} signatures, at most {SIGNATURES_MAX} are tried")
+
+
+def no_match(signatures: Sequence[bytes], tried: int) -> SignatureInvalid:
+    """Give the refusal of signatures of which none is right under any of the secrets *tried*."""
+    secrets = "secret" if tried == 1 else "secrets"
+    return SignatureInvalid(f"no signature matches, {len(signatures)} offered, {tried} {secrets} tried")
 
 
 def unix_ms(raw: bytes, unit: Literal["s", "ms"] = "s") -> int:

@@ -15,12 +15,12 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.duration import Duration
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
-from onceward.sources.asymmetric import decoded_base64, public_key, verifies
+from onceward.sources.asymmetric import canonical_base64, decoded_base64, public_key, verifies
 from onceward.sources.base import TEXT_CHARS_MAX, identifier, parse_json, subject_or_none
 from onceward.sources.fields import at, first_at, iso_or_none, millis_or_none, seconds_ms
 from onceward.sources.private_keys import private_key, signature_of
 from onceward.sources.secret import Secret
-from onceward.sources.signing import SIGNATURES_MAX, base64_hmac, matching_key, sole_header, unix_ms
+from onceward.sources.signing import base64_hmac, check_count, matching_key, sole_header, unix_ms
 from onceward.sources.timed import TimedSource
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ class StandardWebhooks(TimedSource):
     def _matching(self, message: bytes, header: bytes) -> int:
         """Give the position of the secret or public key whose signature is in the header."""
         offered = header.split(b" ")
-        if len(offered) > SIGNATURES_MAX:
-            raise SignatureInvalid(f"{len(offered)} signatures, at most {SIGNATURES_MAX} are tried")
+        check_count(offered)
         hmacs = [one[3:] for one in offered if one.startswith(b"v1,")]
         raws = [canonical_base64(one[4:]) for one in offered if one.startswith(b"v1a,")]
         for index, key in enumerate(self._keys):
@@ -180,15 +179,6 @@ class OpenAI(StandardWebhooks):
     kind: ClassVar[str] = "openai"
     docs_url: ClassVar[str] = "https://platform.openai.com/docs/guides/webhooks"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=72)
-
-
-def canonical_base64(raw: bytes) -> bytes | None:
-    """Give the bytes of base64 (RFC 4648) written as encoders write it, padding and all, or None.
-
-    Decoders take several texts for the same bytes; a signature has one.
-    """
-    decoded = decoded_base64(raw)
-    return decoded if decoded is not None and base64.b64encode(decoded) == raw else None
 
 
 def decoded_secret(text: str, *, source: str) -> bytes:

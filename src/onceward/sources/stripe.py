@@ -12,11 +12,11 @@ from typing import ClassVar
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.duration import Duration
-from onceward.core.errors import ConfigError, SignatureInvalid
+from onceward.core.errors import ConfigError
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import identifier, parse_object, subject_or_none
 from onceward.sources.fields import iso_or_none, seconds_ms
-from onceward.sources.signing import hex_hmac, matching_secret, sole_header, unix_ms
+from onceward.sources.signing import hex_hmac, matching_secret, sole_header, time_and_signatures, unix_ms
 from onceward.sources.timed import TimedSource
 
 HEADER = "Stripe-Signature"
@@ -66,23 +66,13 @@ class Stripe(TimedSource):
         """
         if self.insecure:
             return UNVERIFIED
-        times: list[bytes] = []
-        signatures: list[bytes] = []
-        for part in sole_header(request, HEADER).split(b","):
-            key, _, value = part.partition(b"=")
-            if key == b"v1":
-                signatures.append(value)
-            elif key == b"t":
-                times.append(value)
-            if part in (b"t", b"v1"):
-                raise SignatureInvalid(f"{HEADER} has a {part.decode()} without a value")
-        if len(times) != 1:
-            raise SignatureInvalid(f"{HEADER} has {len(times)} timestamps")
-        if not signatures:
-            raise SignatureInvalid(f"{HEADER} has no v1 signature")
-        sent_at_ms = unix_ms(times[0])
+        parts = sole_header(request, HEADER).split(b",")
+        timestamp, signatures = time_and_signatures(
+            parts, header=HEADER, time_field=b"t", signature_field=b"v1"
+        )
+        sent_at_ms = unix_ms(timestamp)
         # The age comes last, so that an operator reads "stale" only of genuine deliveries.
-        index = matching_secret(self.secrets, b"%b.%b" % (times[0], request.body), signatures)
+        index = matching_secret(self.secrets, b"%b.%b" % (timestamp, request.body), signatures)
         self.check_age(sent_at_ms, now_ms)
         return Verified(index, sent_at_ms)
 

@@ -40,14 +40,7 @@ class TimedSource(Source):
         if tolerance is None:
             self.tolerance = self.tolerance_default
             return
-        tolerance_ms = to_ms(tolerance, what=f"tolerance of source {self.name!r}")
-        if not tolerance_ms:
-            raise ConfigError(
-                f"Source {self.name!r} has a tolerance of 0.",
-                means="Every delivery would be refused as too old.",
-                todo="Use a positive one; five minutes fit most senders.",
-            )
-        self.tolerance = timedelta(milliseconds=tolerance_ms)
+        self.tolerance = checked_tolerance(tolerance, source=self.name)
 
     def check_age(self, sent_at_ms: int, now_ms: int) -> None:
         """Refuse a time outside the tolerance with `SignatureInvalid`.
@@ -56,3 +49,15 @@ class TimedSource(Source):
         """
         if self.tolerance is not None:
             check_window(sent_at_ms, now_ms, self.tolerance)
+
+
+def checked_tolerance(tolerance: Duration, *, source: str) -> timedelta:
+    """Give a configured tolerance; `ConfigError` for one of 0, or what is no length of time."""
+    tolerance_ms = to_ms(tolerance, what=f"tolerance of source {source!r}")
+    if not tolerance_ms:
+        raise ConfigError(
+            f"Source {source!r} has a tolerance of 0.",
+            means="Every delivery would be refused as too old.",
+            todo="Use a positive one; five minutes fit most senders.",
+        )
+    return timedelta(milliseconds=tolerance_ms)

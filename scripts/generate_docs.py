@@ -19,7 +19,7 @@ from onceward import sources
 from onceward.core import errors, failpoints, settings, states, takeover
 from onceward.core.duration import show
 from onceward.sources import Source
-from onceward.sources.scheme import Scheme, in_words, names
+from onceward.sources.described.scheme import Scheme, in_words, names
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ROOT / "docs" / "generated"
@@ -127,11 +127,11 @@ API: tuple[Part, ...] = (
     ),
     Part(
         "Describing a sender",
-        "onceward.sources.scheme",
+        "onceward.sources.described.scheme",
         ("Scheme", "Signature", "Timestamp", "Handshake", "TypeRule", "Reply"),
         "The fields of `Generic`; see [write your own source](../write-a-source.md).",
     ),
-    Part("Places in a delivery", "onceward.sources.place", ("Place",)),
+    Part("Places in a delivery", "onceward.sources.described.place", ("Place",)),
     Part("Triggers", "onceward.core.triggers", ("Trigger",)),
     Part(
         "For a source of your own",

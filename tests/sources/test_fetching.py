@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from onceward.core.errors import KeyUnavailable, SignatureInvalid
-from onceward.sources.fetching import (
+from onceward.sources.parts.fetching import (
     DOCUMENT_BYTES_MAX,
     FETCHES_MAX_A_MINUTE,
     KEPT_MAX,

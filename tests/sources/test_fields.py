@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.sources.fields import (
+from onceward.sources.parts.fields import (
     at,
     first_at,
     integer_or_none,
@@ -18,7 +18,7 @@ from onceward.sources.fields import (
     millis_or_none,
     seconds_ms,
 )
-from onceward.sources.forms import form_fields, form_object
+from onceward.sources.parts.forms import form_fields, form_object
 
 READERS = (integer_or_none, iso_or_none, mail_date_or_none, millis_or_none, seconds_ms)
 odd = st.one_of(

@@ -13,7 +13,7 @@ from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources import from_functions
 from onceward.sources.base import identifier, parse_object
-from onceward.sources.secret import Secret
+from onceward.sources.parts.secret import Secret
 from onceward.testing.source_suite import CHECKS, Check, Example, SourceCase
 from tests.sources.cases import OTHER, SECRET, hex_mac
 

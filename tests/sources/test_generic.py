@@ -21,8 +21,8 @@ from onceward.core.arrival import UNVERIFIED, Verified
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources import CloudEvents, Generic, create, source_class
-from onceward.sources.scheme import Scheme, Signature, Timestamp, in_words
-from onceward.sources.template import Template
+from onceward.sources.described.scheme import Scheme, Signature, Timestamp, in_words
+from onceward.sources.described.template import Template
 
 SECRET = "a generic secret"
 BODY = b'{"id": "e-1", "type": "order.paid", "note": "{timestamp} {body}"}'

@@ -11,9 +11,9 @@ from onceward import App
 from onceward.core.errors import SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources import Source
+from onceward.sources.described.proof import TokenProof
 from onceward.sources.fixture import fixtures_of
 from onceward.sources.generic import Generic
-from onceward.sources.proof import TokenProof
 from tests.engine.running import make_app, run_app
 from tests.sources import test_examples, test_fixtures
 from tests.sources.cases import CASES

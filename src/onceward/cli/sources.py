@@ -86,8 +86,8 @@ def _scheme(source: type[Source]) -> str:
 
     A described kind has no module of its own, and its description says it.
     """
+    from onceward.sources.described.scheme import in_words
     from onceward.sources.generic import Generic
-    from onceward.sources.scheme import in_words
 
     if issubclass(source, Generic) and source.scheme_default is not None:
         return in_words(source.scheme_default)

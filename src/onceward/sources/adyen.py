@@ -20,11 +20,11 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import Source, derived_id, identifier, parse_object, subject_or_none
-from onceward.sources.fields import iso_or_none
-from onceward.sources.replies import plain_text, when_taken
-from onceward.sources.shape import list_of, object_of
+from onceward.sources.parts.fields import iso_or_none
+from onceward.sources.parts.replies import plain_text, when_taken
+from onceward.sources.parts.shape import list_of, object_of
+from onceward.sources.parts.unsigned_body import object_to_verify, text_bytes
 from onceward.sources.signing import base64_hmac, matching_key, sole_header
-from onceward.sources.unsigned_body import object_to_verify, text_bytes
 
 HEADER = "HmacSignature"
 ITEMS_MAX = 1000

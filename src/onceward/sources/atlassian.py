@@ -20,8 +20,8 @@ from onceward.sources.base import (
     sole_text_header,
     subject_or_none,
 )
-from onceward.sources.fields import at, first_at, iso_or_none, millis_or_none, text_or_none
-from onceward.sources.replies import EMPTY_200
+from onceward.sources.parts.fields import at, first_at, iso_or_none, millis_or_none, text_or_none
+from onceward.sources.parts.replies import EMPTY_200
 from onceward.sources.signing import header_after, hex_hmac, matching_secret
 
 HEADER = "X-Hub-Signature"

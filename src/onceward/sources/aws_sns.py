@@ -18,13 +18,13 @@ import msgspec
 from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
-from onceward.sources.asymmetric import Scheme, decoded_base64, public_key, verifies
 from onceward.sources.base import Source, identifier, parse_object, subject_or_none
-from onceward.sources.fetching import Documents, Fetch
-from onceward.sources.fields import iso_or_none
-from onceward.sources.private_keys import rsa_key_at, rsa_signature
-from onceward.sources.secret import joined_texts, matching_text, secrets_from
-from onceward.sources.unsigned_body import object_to_verify, text_bytes
+from onceward.sources.parts.asymmetric import Scheme, decoded_base64, public_key, verifies
+from onceward.sources.parts.fetching import Documents, Fetch
+from onceward.sources.parts.fields import iso_or_none
+from onceward.sources.parts.private_keys import rsa_key_at, rsa_signature
+from onceward.sources.parts.secret import joined_texts, matching_text, secrets_from
+from onceward.sources.parts.unsigned_body import object_to_verify, text_bytes
 
 NOTIFICATION = "Notification"
 CONFIRMATIONS = ("SubscriptionConfirmation", "UnsubscribeConfirmation")

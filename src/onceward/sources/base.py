@@ -32,7 +32,7 @@ from onceward.core.arrival import Incoming, Outcome, Verified
 from onceward.core.errors import BodyMalformed, ConfigError
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.core.triggers import Trigger
-from onceward.sources.secret import secrets_from
+from onceward.sources.parts.secret import secrets_from
 
 # Sources of our own events (RULINGS 12): emit/<type>, start/<workflow>, run/<id>, schedule/<name>.
 RESERVED_NAMES = frozenset({"emit", "start", "run", "schedule"})

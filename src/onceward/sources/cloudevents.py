@@ -18,14 +18,14 @@ from onceward.core.duration import Duration
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import TEXT_CHARS_MAX, derived_id, identifier, parse_json, subject_or_none
-from onceward.sources.body import decoded_body
-from onceward.sources.fields import iso_or_none
-from onceward.sources.forms import content_type
+from onceward.sources.described.place import Place
+from onceward.sources.described.proof import SignatureProof
+from onceward.sources.described.scheme import Scheme
 from onceward.sources.generic import Generic
-from onceward.sources.place import Place
-from onceward.sources.proof import SignatureProof
-from onceward.sources.scheme import Scheme
-from onceward.sources.shape import list_of, malformed, object_of
+from onceward.sources.parts.body import decoded_body
+from onceward.sources.parts.fields import iso_or_none
+from onceward.sources.parts.forms import content_type
+from onceward.sources.parts.shape import list_of, malformed, object_of
 from onceward.sources.signing import sole_header
 
 STRUCTURED = "application/cloudevents+json"

@@ -15,12 +15,12 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
 from onceward.core.duration import Duration
 from onceward.core.errors import BodyMalformed, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
-from onceward.sources.asymmetric import decoded_hex, public_key, verifies
 from onceward.sources.base import derived_id, identifier, parse_object, subject_or_none
-from onceward.sources.fields import at, first_at, iso_or_none
-from onceward.sources.private_keys import key_at, signature_of
-from onceward.sources.replies import EMPTY_204, json_reply, when_taken
-from onceward.sources.secret import secrets_from
+from onceward.sources.parts.asymmetric import decoded_hex, public_key, verifies
+from onceward.sources.parts.fields import at, first_at, iso_or_none
+from onceward.sources.parts.private_keys import key_at, signature_of
+from onceward.sources.parts.replies import EMPTY_204, json_reply, when_taken
+from onceward.sources.parts.secret import secrets_from
 from onceward.sources.signing import sole_header, unix_ms
 from onceward.sources.timed import TimedSource
 

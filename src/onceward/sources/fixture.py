@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from onceward.core.errors import ConfigError
-from onceward.sources.forms import URLENCODED
+from onceward.sources.parts.forms import URLENCODED
 
 # Of an id this many characters at its end are drawn anew; what stands before tells its kind.
 _FRESH_CHARS = 12

@@ -9,7 +9,7 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import Source
-from onceward.sources.secret import Secret
+from onceward.sources.parts.secret import Secret
 
 Verify: TypeAlias = Callable[[HttpRequest, Sequence[Secret], int], Verified]
 Normalize: TypeAlias = Callable[[HttpRequest], list[Incoming]]

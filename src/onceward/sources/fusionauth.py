@@ -11,14 +11,21 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.duration import Duration
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
-from onceward.sources.asymmetric import SCHEMES, decoded_base64, public_key
 from onceward.sources.base import identifier, parse_object, subject_or_none
-from onceward.sources.fetching import Documents, Fetch
-from onceward.sources.fields import millis_or_none
-from onceward.sources.secret import joined_texts
+from onceward.sources.parts.asymmetric import SCHEMES, decoded_base64, public_key
+from onceward.sources.parts.fetching import Documents, Fetch
+from onceward.sources.parts.fields import millis_or_none
+from onceward.sources.parts.secret import joined_texts
+from onceward.sources.parts.web_token import (
+    Key,
+    KeySet,
+    check_times,
+    matching_claims,
+    parsed_token,
+    require_pyjwt,
+)
 from onceward.sources.signing import sole_header
 from onceward.sources.timed import TimedSource
-from onceward.sources.web_token import Key, KeySet, check_times, matching_claims, parsed_token, require_pyjwt
 
 HEADER = "X-FusionAuth-Signature-JWT"
 CLAIM = "request_body_sha256"

@@ -13,13 +13,13 @@ from onceward.core.duration import Duration, to_ms
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import Source
-from onceward.sources.body import read_body
-from onceward.sources.events import Reader
-from onceward.sources.keys import HASHES
-from onceward.sources.place import Place, is_header_name
-from onceward.sources.proof import SignatureProof, TokenProof
-from onceward.sources.questions import Question
-from onceward.sources.scheme import Scheme, names, scheme_from
+from onceward.sources.described.keys import HASHES
+from onceward.sources.described.place import Place, is_header_name
+from onceward.sources.described.proof import SignatureProof, TokenProof
+from onceward.sources.described.questions import Question
+from onceward.sources.described.reader import Reader
+from onceward.sources.described.scheme import Scheme, names, scheme_from
+from onceward.sources.parts.body import read_body
 from onceward.sources.signing import sole_header
 
 _TAKEN = frozenset({"accepted", "duplicate"})

@@ -15,7 +15,7 @@ from onceward.core.errors import ConfigError
 from onceward.core.messages import HttpRequest
 from onceward.core.triggers import Trigger
 from onceward.sources.base import Source, identifier, parse_object, sole_text_header, subject_or_none
-from onceward.sources.forms import is_urlencoded, sole_field
+from onceward.sources.parts.forms import is_urlencoded, sole_field
 from onceward.sources.signing import header_after, hex_hmac, matching_secret
 
 HEADER = "X-Hub-Signature-256"

@@ -16,9 +16,9 @@ from onceward.core.duration import Duration
 from onceward.core.errors import SignatureInvalid
 from onceward.core.ids import content_hash
 from onceward.core.messages import HttpRequest
-from onceward.sources.asymmetric import decoded_base64
 from onceward.sources.base import derived_id, identifier, parse_object, sole_text_header, subject_or_none
-from onceward.sources.fields import at, first_at, iso_or_none, text_or_none
+from onceward.sources.parts.asymmetric import decoded_base64
+from onceward.sources.parts.fields import at, first_at, iso_or_none, text_or_none
 from onceward.sources.signing import base64_hmac, check_window, matching_key, sole_header, unix_ms
 from onceward.sources.standard_webhooks import SYMMETRIC, decoded_secret, signed_headers
 from onceward.sources.timed import TimedSource

@@ -15,13 +15,13 @@ from onceward.core.duration import Duration
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import identifier, parse_object, subject_or_none
-from onceward.sources.fetching import Documents, Fetch
-from onceward.sources.fields import iso_or_none
-from onceward.sources.private_keys import rsa_key_at
-from onceward.sources.secret import joined_texts, matching_text, secrets_from
+from onceward.sources.parts.fetching import Documents, Fetch
+from onceward.sources.parts.fields import iso_or_none
+from onceward.sources.parts.private_keys import rsa_key_at
+from onceward.sources.parts.secret import joined_texts, matching_text, secrets_from
+from onceward.sources.parts.web_token import KeySet, check_times, matching_claims, parsed_token, require_pyjwt
 from onceward.sources.signing import sole_header
 from onceward.sources.timed import TimedSource
-from onceward.sources.web_token import KeySet, check_times, matching_claims, parsed_token, require_pyjwt
 
 JWKS_URL = "https://www.googleapis.com/oauth2/v3/certs"
 ISSUERS = ("https://accounts.google.com", "accounts.google.com")

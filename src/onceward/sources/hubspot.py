@@ -15,9 +15,9 @@ from onceward.core.duration import Duration
 from onceward.core.errors import SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import derived_id, identifier, parse_json, subject_or_none
-from onceward.sources.called_url import called_urls, checked_public_url
-from onceward.sources.fields import millis_or_none
-from onceward.sources.shape import object_of
+from onceward.sources.parts.called_url import called_urls, checked_public_url
+from onceward.sources.parts.fields import millis_or_none
+from onceward.sources.parts.shape import object_of
 from onceward.sources.signing import base64_hmac, matching_secret, sole_header, unix_ms
 from onceward.sources.timed import TimedSource
 

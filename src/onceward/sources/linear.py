@@ -9,8 +9,8 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
 from onceward.core.errors import BodyMalformed, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import derived_id, identifier, parse_object, sole_text_header, subject_or_none
-from onceward.sources.fields import at, iso_or_none, millis_or_none, text_or_none
-from onceward.sources.replies import EMPTY_200, when_taken
+from onceward.sources.parts.fields import at, iso_or_none, millis_or_none, text_or_none
+from onceward.sources.parts.replies import EMPTY_200, when_taken
 from onceward.sources.signing import hex_hmac, matching_secret, sole_header
 from onceward.sources.timed import TimedSource
 

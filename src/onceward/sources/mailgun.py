@@ -19,14 +19,14 @@ from onceward.core.duration import Duration
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import derived_id, identifier, parse_object, subject_or_none
-from onceward.sources.fields import seconds_ms
-from onceward.sources.forms import URLENCODED, is_form, read_form
-from onceward.sources.once_memory import OnceMemory
-from onceward.sources.replies import EMPTY_200, when_taken
-from onceward.sources.shape import object_of
+from onceward.sources.parts.fields import seconds_ms
+from onceward.sources.parts.forms import URLENCODED, is_form, read_form
+from onceward.sources.parts.once_memory import OnceMemory
+from onceward.sources.parts.replies import EMPTY_200, when_taken
+from onceward.sources.parts.shape import object_of
+from onceward.sources.parts.unsigned_body import text_bytes
 from onceward.sources.signing import hex_hmac, matching_secret, unix_ms
 from onceward.sources.timed import TimedSource
-from onceward.sources.unsigned_body import text_bytes
 
 INBOUND = "inbound"
 """The type of a message that a route forwards."""

@@ -25,11 +25,11 @@ from onceward.sources.base import (
     parse_object,
     subject_or_none,
 )
-from onceward.sources.fields import at, first_at, millis_or_none, seconds_ms, text_or_none
-from onceward.sources.forms import form_fields
-from onceward.sources.replies import EMPTY_200, challenge_or_none, plain_text, when_taken
-from onceward.sources.secret import secrets_from
-from onceward.sources.shape import list_of, malformed, object_of
+from onceward.sources.parts.fields import at, first_at, millis_or_none, seconds_ms, text_or_none
+from onceward.sources.parts.forms import form_fields
+from onceward.sources.parts.replies import EMPTY_200, challenge_or_none, plain_text, when_taken
+from onceward.sources.parts.secret import secrets_from
+from onceward.sources.parts.shape import list_of, malformed, object_of
 from onceward.sources.signing import header_after, hex_hmac, matching_secret
 
 HEADER = "X-Hub-Signature-256"

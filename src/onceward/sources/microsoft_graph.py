@@ -16,10 +16,10 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import Source, derived_id, identifier, parse_object, subject_or_none
-from onceward.sources.replies import plain_text
-from onceward.sources.secret import matching_text
-from onceward.sources.shape import list_of, object_of
-from onceward.sources.unsigned_body import object_to_verify, text_bytes
+from onceward.sources.parts.replies import plain_text
+from onceward.sources.parts.secret import matching_text
+from onceward.sources.parts.shape import list_of, object_of
+from onceward.sources.parts.unsigned_body import object_to_verify, text_bytes
 
 ITEMS_MAX = 1000
 _TOKEN_CHARS_MAX = 4096

@@ -11,8 +11,8 @@ from typing import ClassVar
 from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import identifier, parse_object, subject_or_none
-from onceward.sources.fields import iso_or_none
-from onceward.sources.replies import EMPTY_200, when_taken
+from onceward.sources.parts.fields import iso_or_none
+from onceward.sources.parts.replies import EMPTY_200, when_taken
 from onceward.sources.signing import hex_hmac, matching_secret, sole_header, time_and_signatures, unix_ms
 from onceward.sources.timed import TimedSource
 

@@ -18,18 +18,18 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.duration import Duration
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
-from onceward.sources.asymmetric import decoded_base64, public_key, verifies
 from onceward.sources.base import derived_id, identifier, parse_object, subject_or_none
-from onceward.sources.fetching import Documents, Fetch
-from onceward.sources.fields import iso_or_none
-from onceward.sources.once_memory import OnceMemory
-from onceward.sources.private_keys import rsa_key_at, rsa_signature
-from onceward.sources.secret import joined_texts, secrets_from
+from onceward.sources.parts.asymmetric import decoded_base64, public_key, verifies
+from onceward.sources.parts.fetching import Documents, Fetch
+from onceward.sources.parts.fields import iso_or_none
+from onceward.sources.parts.once_memory import OnceMemory
+from onceward.sources.parts.private_keys import rsa_key_at, rsa_signature
+from onceward.sources.parts.secret import joined_texts, secrets_from
 from onceward.sources.signing import iso_ms, sole_header
 from onceward.sources.timed import TimedSource
 
 if TYPE_CHECKING:
-    from onceward.sources.asymmetric import PublicKey
+    from onceward.sources.parts.asymmetric import PublicKey
 
 PREFIX = "PAYPAL-"
 ALGORITHM = b"SHA256withRSA"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import ClassVar
 
+from onceward.sources.described.scheme import Handshake, Reply, Scheme, Signature, Timestamp, TypeRule
 from onceward.sources.generic import Generic
-from onceward.sources.scheme import Handshake, Reply, Scheme, Signature, Timestamp, TypeRule
 
 _EMPTY = Reply(status=200)
 

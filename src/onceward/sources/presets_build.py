@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import ClassVar
 
+from onceward.sources.described.scheme import Scheme, Signature, Timestamp
 from onceward.sources.generic import Generic
-from onceward.sources.scheme import Scheme, Signature, Timestamp
 
 
 class PagerDuty(Generic):

@@ -14,11 +14,11 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.duration import Duration
 from onceward.core.errors import BodyMalformed, SignatureInvalid
 from onceward.core.messages import HttpRequest
-from onceward.sources.asymmetric import canonical_base64, public_key, verifies
 from onceward.sources.base import derived_id, identifier, parse_json, subject_or_none
-from onceward.sources.fields import first_at, seconds_ms
-from onceward.sources.private_keys import key_at, signature_of
-from onceward.sources.secret import secrets_from
+from onceward.sources.parts.asymmetric import canonical_base64, public_key, verifies
+from onceward.sources.parts.fields import first_at, seconds_ms
+from onceward.sources.parts.private_keys import key_at, signature_of
+from onceward.sources.parts.secret import secrets_from
 from onceward.sources.signing import sole_header, unix_ms
 from onceward.sources.timed import TimedSource
 

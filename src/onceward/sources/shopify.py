@@ -24,8 +24,8 @@ from onceward.sources.base import (
     sole_text_header,
     subject_or_none,
 )
-from onceward.sources.fields import first_at, iso_or_none
-from onceward.sources.replies import EMPTY_200, when_taken
+from onceward.sources.parts.fields import first_at, iso_or_none
+from onceward.sources.parts.replies import EMPTY_200, when_taken
 from onceward.sources.signing import base64_hmac, matching_secret, sole_header
 
 HEADER = "X-Shopify-Hmac-SHA256"

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from onceward.core.errors import SignatureInvalid
 from onceward.core.messages import HttpRequest
-from onceward.sources.secret import Secret
+from onceward.sources.parts.secret import Secret
 
 # Unix seconds have ten digits until the year 2286; more than twelve is not a time, and an
 # unbounded integer would cost time to read.

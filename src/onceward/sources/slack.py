@@ -15,10 +15,10 @@ from onceward.core.errors import BodyMalformed
 from onceward.core.ids import content_hash
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import derived_id, identifier, parse_object, subject_or_none
-from onceward.sources.fields import at, first_at, integer_or_none, seconds_ms, text_or_none
-from onceward.sources.forms import URLENCODED, form_fields, form_object, is_urlencoded, read_fields
-from onceward.sources.replies import EMPTY_200, challenge_or_none, plain_text, when_taken
-from onceward.sources.shape import malformed
+from onceward.sources.parts.fields import at, first_at, integer_or_none, seconds_ms, text_or_none
+from onceward.sources.parts.forms import URLENCODED, form_fields, form_object, is_urlencoded, read_fields
+from onceward.sources.parts.replies import EMPTY_200, challenge_or_none, plain_text, when_taken
+from onceward.sources.parts.shape import malformed
 from onceward.sources.signing import header_after, hex_hmac, matching_secret, sole_header, unix_ms
 from onceward.sources.timed import TimedSource
 

@@ -13,8 +13,8 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.errors import SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import Source, identifier, parse_object, subject_or_none
-from onceward.sources.called_url import called_urls, checked_public_url
-from onceward.sources.fields import iso_or_none
+from onceward.sources.parts.called_url import called_urls, checked_public_url
+from onceward.sources.parts.fields import iso_or_none
 from onceward.sources.signing import base64_hmac, matching_secret, sole_header
 
 HEADER = "x-square-hmacsha256-signature"

@@ -15,16 +15,16 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.duration import Duration
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
-from onceward.sources.asymmetric import canonical_base64, decoded_base64, public_key, verifies
 from onceward.sources.base import TEXT_CHARS_MAX, identifier, parse_json, subject_or_none
-from onceward.sources.fields import at, first_at, iso_or_none, millis_or_none, seconds_ms
-from onceward.sources.private_keys import private_key, signature_of
-from onceward.sources.secret import Secret
+from onceward.sources.parts.asymmetric import canonical_base64, decoded_base64, public_key, verifies
+from onceward.sources.parts.fields import at, first_at, iso_or_none, millis_or_none, seconds_ms
+from onceward.sources.parts.private_keys import private_key, signature_of
+from onceward.sources.parts.secret import Secret
 from onceward.sources.signing import base64_hmac, check_count, matching_key, sole_header, unix_ms
 from onceward.sources.timed import TimedSource
 
 if TYPE_CHECKING:
-    from onceward.sources.asymmetric import PublicKey
+    from onceward.sources.parts.asymmetric import PublicKey
 
 SYMMETRIC, PUBLIC, PRIVATE = "whsec_", "whpk_", "whsk_"
 FAMILIES = ("webhook", "svix")

@@ -15,7 +15,7 @@ from onceward.core.duration import Duration
 from onceward.core.errors import ConfigError
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import identifier, parse_object, subject_or_none
-from onceward.sources.fields import iso_or_none, seconds_ms
+from onceward.sources.parts.fields import iso_or_none, seconds_ms
 from onceward.sources.signing import hex_hmac, matching_secret, sole_header, time_and_signatures, unix_ms
 from onceward.sources.timed import TimedSource
 

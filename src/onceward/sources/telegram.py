@@ -15,9 +15,9 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
 from onceward.core.errors import ConfigError
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import Source, identifier, parse_object, subject_or_none
-from onceward.sources.fields import at, first_at, integer_or_none, seconds_ms
-from onceward.sources.replies import EMPTY_200, when_taken
-from onceward.sources.secret import matching_text
+from onceward.sources.parts.fields import at, first_at, integer_or_none, seconds_ms
+from onceward.sources.parts.replies import EMPTY_200, when_taken
+from onceward.sources.parts.secret import matching_text
 from onceward.sources.signing import sole_header
 
 HEADER = "X-Telegram-Bot-Api-Secret-Token"

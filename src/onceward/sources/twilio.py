@@ -25,9 +25,15 @@ from onceward.sources.base import (
     sole_text_header,
     subject_or_none,
 )
-from onceward.sources.called_url import called_urls, checked_public_url
-from onceward.sources.fields import first_at, integer_or_none, iso_or_none, mail_date_or_none, text_or_none
-from onceward.sources.forms import (
+from onceward.sources.parts.called_url import called_urls, checked_public_url
+from onceward.sources.parts.fields import (
+    first_at,
+    integer_or_none,
+    iso_or_none,
+    mail_date_or_none,
+    text_or_none,
+)
+from onceward.sources.parts.forms import (
     URLENCODED,
     form_fields,
     form_object,
@@ -35,8 +41,8 @@ from onceward.sources.forms import (
     read_fields,
     signed_fields,
 )
-from onceward.sources.replies import when_taken
-from onceward.sources.shape import malformed
+from onceward.sources.parts.replies import when_taken
+from onceward.sources.parts.shape import malformed
 from onceward.sources.signing import base64_hmac, matching_secret, sole_header
 
 HEADER = "X-Twilio-Signature"

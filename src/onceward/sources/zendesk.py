@@ -18,9 +18,9 @@ from onceward.sources.base import (
     sole_text_header,
     subject_or_none,
 )
-from onceward.sources.fields import iso_or_none
-from onceward.sources.forms import content_type
-from onceward.sources.shape import malformed
+from onceward.sources.parts.fields import iso_or_none
+from onceward.sources.parts.forms import content_type
+from onceward.sources.parts.shape import malformed
 from onceward.sources.signing import base64_hmac, iso_ms, matching_secret, sole_header
 from onceward.sources.timed import TimedSource
 

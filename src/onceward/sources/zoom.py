@@ -14,8 +14,8 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
 from onceward.core.errors import BodyMalformed
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import derived_id, identifier, parse_object, subject_or_none
-from onceward.sources.fields import at, first_at, millis_or_none
-from onceward.sources.replies import EMPTY_200, challenge_or_none, json_reply, when_taken
+from onceward.sources.parts.fields import at, first_at, millis_or_none
+from onceward.sources.parts.replies import EMPTY_200, challenge_or_none, json_reply, when_taken
 from onceward.sources.signing import header_after, hex_hmac, matching_secret, sole_header, unix_ms
 from onceward.sources.timed import TimedSource
 

@@ -9,13 +9,13 @@ from onceward.core.arrival import Incoming
 from onceward.core.errors import BodyMalformed, ConfigError
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import derived_id, identifier, subject_or_none
-from onceward.sources.body import Body, read_body
-from onceward.sources.fields import integer_or_none, iso_or_none, millis_or_none, seconds_ms
-from onceward.sources.forms import content_type
-from onceward.sources.place import Place
-from onceward.sources.questions import Match
-from onceward.sources.scheme import DERIVED, ID_WORDS, RECEIVED, Names, Scheme, names
-from onceward.sources.shape import malformed
+from onceward.sources.described.place import Place
+from onceward.sources.described.questions import Match
+from onceward.sources.described.scheme import DERIVED, ID_WORDS, RECEIVED, Names, Scheme, names
+from onceward.sources.parts.body import Body, read_body
+from onceward.sources.parts.fields import integer_or_none, iso_or_none, millis_or_none, seconds_ms
+from onceward.sources.parts.forms import content_type
+from onceward.sources.parts.shape import malformed
 
 
 class Reader:

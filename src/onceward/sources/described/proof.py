@@ -17,15 +17,15 @@ from onceward.core.duration import Duration
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import identifier
-from onceward.sources.body import decoded_body, read_body
-from onceward.sources.called_url import called_urls, checked_public_url
-from onceward.sources.forms import signed_fields
-from onceward.sources.keys import Keys
-from onceward.sources.place import Place, is_header_name
-from onceward.sources.scheme import ID_WORDS, Scheme, Signature, Timestamp, names
-from onceward.sources.secret import Secret
+from onceward.sources.described.keys import Keys
+from onceward.sources.described.place import Place, is_header_name
+from onceward.sources.described.scheme import ID_WORDS, Scheme, Signature, Timestamp, names
+from onceward.sources.described.template import Template
+from onceward.sources.parts.body import decoded_body, read_body
+from onceward.sources.parts.called_url import called_urls, checked_public_url
+from onceward.sources.parts.forms import signed_fields
+from onceward.sources.parts.secret import Secret
 from onceward.sources.signing import EPOCH, check_window, iso_ms, sole_header, unix_ms
-from onceward.sources.template import Template
 from onceward.sources.timed import checked_tolerance
 
 # Fields and signatures in all signature headers of one delivery together.

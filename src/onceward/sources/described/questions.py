@@ -11,10 +11,10 @@ import msgspec
 from onceward.core.errors import BodyMalformed, ConfigError
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import identifier
-from onceward.sources.keys import Keys
-from onceward.sources.place import Place, is_header_name
-from onceward.sources.scheme import Handshake
-from onceward.sources.template import Template
+from onceward.sources.described.keys import Keys
+from onceward.sources.described.place import Place, is_header_name
+from onceward.sources.described.scheme import Handshake
+from onceward.sources.described.template import Template
 
 # Long enough for every sender's challenge, and short enough to be of no use to anyone else.
 _ECHO_CHARS_MAX = 4096

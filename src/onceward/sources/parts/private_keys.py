@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onceward.core.errors import ConfigError
-from onceward.sources.asymmetric import decoded_base64, decoded_hex
-from onceward.sources.secret import Secret
+from onceward.sources.parts.asymmetric import decoded_base64, decoded_hex
+from onceward.sources.parts.secret import Secret
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from onceward.core.errors import SignatureInvalid
 from onceward.core.messages import HttpRequest
-from onceward.sources.shape import malformed
+from onceward.sources.parts.shape import malformed
 
 URLENCODED = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"

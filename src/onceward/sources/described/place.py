@@ -7,7 +7,7 @@ from typing import Any
 
 from onceward.core.errors import BodyMalformed, ConfigError
 from onceward.core.messages import HttpRequest
-from onceward.sources.forms import form_fields, is_urlencoded
+from onceward.sources.parts.forms import form_fields, is_urlencoded
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # "token", RFC 9110
 _POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*", re.DOTALL)  # RFC 6901

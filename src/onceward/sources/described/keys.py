@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from onceward.core.errors import ConfigError
-from onceward.sources.asymmetric import decoded_base64, decoded_hex, public_key, verifies
-from onceward.sources.secret import Secret
+from onceward.sources.parts.asymmetric import decoded_base64, decoded_hex, public_key, verifies
+from onceward.sources.parts.secret import Secret
 from onceward.sources.signing import base64_hmac, check_count, hex_hmac, no_match
 
 if TYPE_CHECKING:
-    from onceward.sources.asymmetric import PublicKey, Scheme
-    from onceward.sources.scheme import Signature, TextEncoding
+    from onceward.sources.described.scheme import Signature, TextEncoding
+    from onceward.sources.parts.asymmetric import PublicKey, Scheme
 
 HASHES = frozenset({"sha1", "sha256", "sha384", "sha512"})
 _TO_URL = bytes.maketrans(b"+/", b"-_")

@@ -192,7 +192,7 @@ def scheme_from(base: Scheme | None, fields: Mapping[str, Any], *, source: str) 
         raise ConfigError(
             f"The configuration of source {source!r} cannot be read: {error}.",
             means="No delivery could be verified or understood.",
-            todo="Look at the fields of onceward.sources.scheme.Scheme.",
+            todo="Look at the fields of onceward.sources.described.scheme.Scheme.",
         ) from error
 
 

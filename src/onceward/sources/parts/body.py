@@ -8,8 +8,8 @@ from onceward.core.errors import BodyTooLarge
 from onceward.core.inflate import inflated, is_encoded
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import parse_json
-from onceward.sources.forms import form_object, is_urlencoded, read_fields, sole_field
-from onceward.sources.shape import malformed
+from onceward.sources.parts.forms import form_object, is_urlencoded, read_fields, sole_field
+from onceward.sources.parts.shape import malformed
 
 # Beyond the receiver's own limit for what a sender may send; against gzip bombs.
 DECODED_BYTES_MAX = 16 * 1024 * 1024

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from onceward.core.errors import ConfigError, SignatureInvalid
-from onceward.sources.fetching import Documents
-from onceward.sources.fields import seconds_ms
+from onceward.sources.parts.fetching import Documents
+from onceward.sources.parts.fields import seconds_ms
 
 TOKEN_BYTES_MAX = 16_384
 KEYS_MAX = 32

@@ -1,0 +1,1 @@
+"""The machinery of `Generic`: a scheme as data, and what verifies, reads and answers by it."""

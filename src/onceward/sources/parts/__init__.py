@@ -1,0 +1,1 @@
+"""What sources are put together from: secrets, signatures, forms, fields, replies; no provider's own."""

@@ -21,17 +21,12 @@ from onceward.adapters.front import log
 from onceward.core.errors import OncewardError, StoreUnavailable
 from onceward.core.messages import HttpResponse
 from onceward.web.port import Message, Scope
-from onceward.web.problems import problem, problem_of
-from onceward.web.replies import RETRY_AFTER_SECONDS
+from onceward.web.problems import problem
+from onceward.web.replies import FAILED, UNAVAILABLE
 
 PIECE_BYTES = 64 * 1024
 
-_RETRY = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-UNAVAILABLE = problem_of(StoreUnavailable, "Nothing is known to be stored. Send it again later.", _RETRY)
-_FAILED = problem(500, "error", "Something went wrong", "Send the delivery again later.")
 _UNREADABLE = problem(400, "body_unreadable", "The body cannot be read", "Nothing was stored.")
-
-
 _ENDLESS = problem(
     501, "chunked_unsupported", "A length is needed", "Nothing was stored. Send the body with its length."
 )
@@ -80,7 +75,7 @@ class WsgiReceiver:
             return _UNREADABLE
         except Exception as error:  # noqa: BLE001 (the last line of defence: a fault is a 500, and logged)
             log.error("delivery failed: error=%s", type(error).__name__, exc_info=error)
-            return _FAILED
+            return FAILED
 
     def _ask(self, scope: Scope, pieces: Iterator[Message]) -> HttpResponse:
         """Run the receiver in the app's event loop, and read for it in this thread."""
@@ -113,7 +108,7 @@ class WsgiReceiver:
 def unopened(error: OncewardError) -> HttpResponse:
     """Give the reply where the app cannot be opened, and log why."""
     log.error("delivery failed: %s", " ".join(str(error).split()))
-    return UNAVAILABLE if isinstance(error, StoreUnavailable) else _FAILED
+    return UNAVAILABLE if isinstance(error, StoreUnavailable) else FAILED
 
 
 def scope_of(environ: WSGIEnvironment) -> Scope:

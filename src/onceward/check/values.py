@@ -1,4 +1,4 @@
-"""What an expression in the source stands for, as far as reading can tell."""
+"""The kinds of things that an expression in the source can stand for; `resolve` says which it is."""
 
 from __future__ import annotations
 

@@ -34,10 +34,12 @@ class Secret:
 def secrets_from(given: object, *, source: str) -> tuple[Secret, ...]:
     """Give the secrets of a source's configuration, in the order given.
 
+    A key or certificate in PEM ends with a line end by its format, which is taken off.
+
     Raises:
         ConfigError: they are neither text nor a sequence, or one of them is not text, empty, or has
             white space around it; a secret read from a file or variable often brings its line end
-            along and would then never match. A PEM may: it ends with a line end by its format.
+            along and would then never match.
     """
     if not isinstance(given, Sequence) or isinstance(given, bytes):
         raise ConfigError(
@@ -45,7 +47,7 @@ def secrets_from(given: object, *, source: str) -> tuple[Secret, ...]:
             means="No delivery could be verified.",
             todo="Look at where they are read from: is the variable set?",
         )
-    texts = [_without_line_end(text) for text in ((given,) if isinstance(given, str) else given)]
+    texts = [without_line_end(text) for text in ((given,) if isinstance(given, str) else given)]
     for position, text in enumerate(texts, start=1):
         if not isinstance(text, str):
             fault = f"is {type(text).__name__}, not text"
@@ -63,6 +65,11 @@ def secrets_from(given: object, *, source: str) -> tuple[Secret, ...]:
             todo="Look at where it is read from: is the variable set and free of a line end?",
         )
     return tuple(Secret(str(text)) for text in texts)
+
+
+def without_line_end(text: Any) -> Any:
+    """Give a PEM without the white space around it, which means nothing there; all else as it is."""
+    return text.strip() if isinstance(text, str) and text.lstrip().startswith("-----BEGIN ") else text
 
 
 def matching_text(secrets: Sequence[Secret], given: bytes) -> int:
@@ -90,11 +97,7 @@ def joined_texts(*given: object) -> list[str]:
             texts += value
         else:
             texts.append(value)
-    return texts
-
-
-def _without_line_end(text: object) -> object:
-    return text.strip() if isinstance(text, str) and text.lstrip().startswith("-----BEGIN ") else text
+    return [without_line_end(text) for text in texts]
 
 
 def _encodes(text: str) -> bool:

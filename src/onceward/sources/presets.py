@@ -1,4 +1,4 @@
-"""Senders that a scheme describes: sales, forms, documents, messages, files. The rest: presets_build.
+"""Senders that a scheme describes: sales, forms, documents, messages, files. Others: presets_build, presets_pay.
 
 Each has its facts as values: where the signature stands and what it covers, what tells its events
 apart on every attempt, how long it tries again and waits. What the sender's own pages say is not

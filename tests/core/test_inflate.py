@@ -1,0 +1,86 @@
+"""Bodies with a Content-Encoding: which are decoded, and within which bounds."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import pytest
+
+from onceward.core.errors import BodyMalformed, BodyTooLarge
+from onceward.core.inflate import can_inflate, inflated, is_encoded
+from onceward.core.messages import HttpRequest
+from onceward.sources.parts.body import DECODED_BYTES_MAX, decoded_body
+
+TEXT = b'{"a": 1}'
+
+
+def request(body: bytes, encoding: str) -> HttpRequest:
+    return HttpRequest.of(body, {"Content-Encoding": encoding} if encoding else {})
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "expected"),
+    [
+        ("gzip", gzip.compress(TEXT), True),
+        (" X-GZip ", gzip.compress(TEXT), True),
+        ("deflate", zlib.compress(TEXT), True),
+        ("gzip", TEXT, False),
+        ("gzip", zlib.compress(TEXT), False),
+        ("deflate", TEXT, False),
+        ("gzip", b"", False),
+        ("br", gzip.compress(TEXT), False),
+        ("gzip,gzip", gzip.compress(TEXT), False),
+        ("", gzip.compress(TEXT), False),
+    ],
+)
+def test_a_body_is_encoded_when_it_begins_as_its_header_says(
+    encoding: str, body: bytes, expected: bool
+) -> None:
+    assert is_encoded(encoding, body) is expected
+
+
+def test_only_one_encoding_is_undone() -> None:
+    assert [can_inflate(one) for one in ("gzip", "X-GZIP", " deflate", "br", "gzip, gzip", "")] == [
+        *(True, True, True),
+        *(False, False, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", gzip.compress(TEXT)),
+        ("gzip", gzip.compress(TEXT[:3]) + gzip.compress(TEXT[3:])),
+        ("deflate", zlib.compress(TEXT)),
+        ("gzip", TEXT),  # a server in front decoded it and left the header
+        ("br", TEXT),
+        ("", TEXT),
+    ],
+)
+def test_a_source_reads_what_is_inside(encoding: str, body: bytes) -> None:
+    assert decoded_body(request(body, encoding)) == TEXT
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        gzip.compress(TEXT)[:-4],
+        gzip.compress(TEXT)[:12] + b"\xff" * 20,
+        gzip.compress(TEXT) + b"more",
+        gzip.compress(b"") * 65,
+        gzip.compress(bytes(DECODED_BYTES_MAX + 1)),
+    ],
+    ids=["cut", "damaged", "followed", "members", "bomb"],
+)
+def test_a_source_calls_what_cannot_be_decoded_malformed(body: bytes) -> None:
+    with pytest.raises(BodyMalformed):
+        decoded_body(request(body, "gzip"))
+
+
+def test_no_more_is_made_than_is_allowed() -> None:
+    body = gzip.compress(TEXT)
+
+    assert inflated("gzip", body, len(TEXT)) == TEXT
+    with pytest.raises(BodyTooLarge):
+        inflated("gzip", body, len(TEXT) - 1)

@@ -337,10 +337,11 @@ def test_no_receiver_is_an_error_with_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["strip", "invoice.paid"], "no packaged delivery"),
+        (["strip", "invoice.paid"], "Did you mean stripe?"),
+        (["xyzzy", "invoice.paid"], "no kind of source called 'xyzzy'"),
         (["stripe", "invoice.payed"], "Did you mean invoice.paid?"),
         (["stripe"], "There are: checkout.session.completed,"),
-        (["hmac", "x"], "There are: none."),
+        (["hmac", "x"], "No delivery of kind 'hmac' is packaged."),
         (["stripe", "invoice.paid"], "There is no secret"),
         (["stripe", "invoice.paid", "--secret", "s", "--option", "tolerance"], "NAME=VALUE"),
         (["stripe", "invoice.paid", "--secret", "s", "--option", "colour=red"], "Options are:"),

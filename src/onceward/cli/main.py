@@ -80,8 +80,8 @@ class Commands(click.Group):
         except click.NoSuchOption as error:
             params = error.ctx.command.params if error.ctx else []
             hidden = {name for one in params if getattr(one, "hidden", False) for name in one.opts}
-            error.possibilities = [name for name in error.possibilities or () if name not in hidden]
-            raise
+            shown = [name for name in error.possibilities or () if name not in hidden]
+            raise click.NoSuchOption(error.option_name, possibilities=shown, ctx=error.ctx) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(INTERRUPTED) from None
 

@@ -10,7 +10,7 @@ from onceward.core.errors import BodyMalformed, ConfigError
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import derived_id, identifier, subject_or_none
 from onceward.sources.fields import integer_or_none, iso_or_none, millis_or_none, seconds_ms
-from onceward.sources.forms import CONTENT_TYPE as FORM
+from onceward.sources.forms import is_form
 from onceward.sources.place import Place
 from onceward.sources.questions import Match
 from onceward.sources.reading import Body, content_type, read_body
@@ -113,8 +113,9 @@ class Reader:
         found = place.find(request, body, item)
         if self._scheme.id_else and found in (None, ""):
             return None
-        is_form = found is None and content_type(request) == FORM
-        read_as = ", read as the form that its Content-Type says," if is_form else ""
+        read_as = (
+            ", read as the form that its Content-Type says," if found is None and is_form(request) else ""
+        )
         return identifier(found, f"the id at {place.text}{read_as}")
 
     def _derived_id(self, request: HttpRequest, body: Any, item: Any) -> str:

@@ -112,7 +112,7 @@ def outdated(error: psycopg.Error, address: str) -> errors.SchemaOutdated:
     return errors.SchemaOutdated(
         f"The database {address} lacks a part of Onceward's schema ({error.sqlstate}: {text_of(error)}).",
         means="This Onceward cannot use it yet; nothing was written.",
-        todo="Run `onceward migrate`.",
+        todo="Run `onceward migrate MODULE:APP`, or with --store.",
     )
 
 

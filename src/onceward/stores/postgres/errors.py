@@ -67,7 +67,7 @@ _ADVICE = {
     "25006": "Connect to the primary, or wait until the standby is promoted; a process that runs tries again, one that starts ends with this.",
     "53100": "Free space on the database's disk; a process that runs tries again, one that starts ends with this.",
     "53300": "Raise max_connections, or put a pooler in between; a process that runs tries again, one that starts ends with this.",
-    "42501": "Grant this role the rights on Onceward's schema.",
+    "42501": "Grant this role the rights on Onceward's schema; while there is none, CREATE on the database.",
 }
 
 

@@ -263,7 +263,8 @@ class App(Registry, Receiving):
                 "The app is not open.",
                 means="There is no connection to the store yet.",
                 todo="Use `async with app:` or `with app.sync:`. Where app.asgi() is mounted in another "
-                "application, its lifespan opens it: FastAPI(lifespan=app.lifespan).",
+                "application, its lifespan opens it: FastAPI(lifespan=app.lifespan). A test client runs that as a "
+                "context manager only: `with TestClient(web) as client`.",
             )
         if self._pid != os.getpid():
             raise errors.StoreForked(

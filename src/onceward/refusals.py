@@ -22,6 +22,7 @@ import msgspec
 from onceward.core import errors
 from onceward.core.messages import HttpRequest
 from onceward.core.model import Millis, RefusalRow
+from onceward.sources.fixture import fixtures_of
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -293,5 +294,12 @@ def _hint(source: Source | None, row: RefusalRow, samples: list[RefusalSample]) 
         )
     elif "match" in row.reason:
         said.append("Compare the secret: each endpoint has its own, and so have test and live mode.")
-    said.append(f"To try it: onceward send {source.kind} --to http://127.0.0.1:8000/hooks/{source.name}")
+    elif any(sample.status == 400 for sample in samples):
+        said.append("Compare how the source reads a delivery with what the sender is set to send.")
+    packaged = next(iter(fixtures_of(source.kind)), None)
+    if packaged is not None:
+        said.append(
+            f"To try it: onceward send {source.kind} {packaged} "
+            f"--to http://127.0.0.1:8000/hooks/{source.name} --secret …"
+        )
     return " ".join(said)

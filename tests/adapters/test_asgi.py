@@ -37,6 +37,14 @@ def make_app(folder: Path, store: str = "store.db") -> App:
     return app
 
 
+@pytest.mark.parametrize("adapter", [Adapter, DjangoAdapter, FastApiAdapter, LitestarAdapter])
+def test_the_web_application_in_the_apps_place_is_told(adapter: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"was given <fastapi.applications.FastAPI .* not an App.*mount\(web\)"
+    ):
+        adapter(FastAPI())
+
+
 async def deliver(app: App, web: Any, path: str = "/webhooks/hooks/stripe", **scope: Any) -> int:
     headers = app.sources["stripe"].sign(BODY, time.time_ns() // 1_000_000)
     status, _ = await call(with_scope(web, **scope), "POST", path, headers, BODY)

@@ -211,7 +211,11 @@ PLANTED: dict[str, list[str]] = {
     "step-inside-step": [
         "await ctx.step.run('a', lambda: ctx.step.run('b', load, 'x'))",
     ],
-    "called-not-given": ["await ctx.step.run('a', load('x'))"],
+    "called-not-given": [
+        "await ctx.step.run('a', load('x'))",
+        "await ctx.step.run('a', charge('x'))",
+        "await ctx.step.run('a', charge.item('x')('x'))",
+    ],
     "workflow-called": ["await other(ctx, 'a')"],
     "global-state": ["SEEN.append('a')", "SEEN[0] = 'a'", "global SEEN; SEEN = []"],
     "unstorable-result": [

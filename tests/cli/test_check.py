@@ -105,5 +105,12 @@ def test_what_cannot_be_read_is_told_and_the_rest_checked(
     assert "good.py:8: time-outside-step" in said
 
 
+def test_nothing_found_is_not_said_where_nothing_was_read(here: Path) -> None:
+    status, said, complained = run("gone.py")
+
+    assert (status, said) == (2, "")
+    assert "gone.py cannot be read" in complained
+
+
 def test_something_must_be_named() -> None:
     assert run()[0] == 2

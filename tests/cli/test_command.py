@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -52,6 +54,7 @@ def test_each_command_has_help_that_fits_its_options(command: str) -> None:
     status, text = told(command, "--help")
 
     assert status == 0
+    assert "\\b" not in text
     assert text.startswith(f"Usage: onceward {command} [OPTIONS]")
 
 
@@ -72,6 +75,13 @@ def test_a_wrong_call_is_told_what_was_meant(arguments: list[str], meant: str) -
     assert meant in text
 
 
+def test_an_option_that_is_not_shown_is_not_proposed() -> None:
+    _, text = told("serve", "--prt", "1", "shop:app")
+
+    assert "--port" in text
+    assert "--parent-fd" not in text
+
+
 def test_an_error_of_ours_has_three_parts_and_no_traceback() -> None:
     status, text = told("migrate")
 
@@ -83,6 +93,25 @@ def test_an_error_of_ours_has_three_parts_and_no_traceback() -> None:
             '  Write App("sqlite:///orders.db"), or set ONCEWARD_STORE.',
         ],
     )
+
+
+@pytest.mark.parametrize("error", ["ModuleNotFoundError", "ImportError"])
+def test_a_driver_that_cannot_be_imported_is_told_with_what_installs_it(tmp_path: Path, error: str) -> None:
+    (tmp_path / "psycopg.py").write_text(f"raise {error}('no pq wrapper available.\\nAttempts made: …')")
+    (tmp_path / "shop.py").write_text(
+        "from onceward import App\napp = App('postgresql://me@127.0.0.1:1/x')\n"
+    )
+    command = [sys.executable, "-m", "onceward", "migrate", "shop:app"]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+
+    assert done.returncode == 2
+    assert "cannot be imported: no pq wrapper available. Attempts made: …." in done.stderr
+    assert "pip install 'onceward[postgres]'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_colours_yield_to_no_color() -> None:
@@ -142,6 +171,7 @@ def test_help_loads_no_server_no_driver_and_nothing_that_draws(arguments: list[s
 def test_ctrl_c_while_the_command_is_imported_gives_no_traceback() -> None:
     program = """
 import sys
+from pathlib import Path
 
 class Interrupting:
     def find_spec(self, name, *_):

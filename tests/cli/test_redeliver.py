@@ -119,7 +119,7 @@ def test_unparsed_deliveries_are_read_after_the_fix(shop: Shop) -> None:
     first, second = text.splitlines()
     assert first.endswith(" a accepted; b accepted")
     assert second.endswith(" c accepted")
-    assert shop.redeliver("--unparsed") == (0, "There is none.\n")
+    assert shop.redeliver("--unparsed") == (0, "No delivery is unparsed.\n")
     assert {event.id for event in shop.ask("events", source="acme")} == {"a", "b", "c"}
 
 

@@ -292,16 +292,17 @@ def test_a_receiver_that_takes_what_it_should_refuse_is_told_by_the_exit_status(
 
 
 @pytest.mark.parametrize(
-    ("answer", "outcome"),
+    ("answer", "outcome", "advice"),
     [
-        ((401, b"no"), "refused"),
-        ((503, b""), "failed"),
-        ((302, b""), "failed"),
-        ((404, b"\xff\x1b[31m"), "refused"),
+        ((400, b"no"), "refused", "    Compare KIND with the receiver's source"),
+        ((401, b"no"), "refused", "    Compare the secrets"),
+        ((503, b""), "failed", "    The receiver's store is away"),
+        ((302, b""), "failed", "    expected: accepted"),
+        ((404, b"\xff\x1b[31m"), "refused", "    Compare the address"),
     ],
 )
-def test_a_receiver_that_does_not_take_it_is_told_by_the_exit_status(
-    answer: tuple[int, bytes], outcome: str
+def test_a_receiver_that_does_not_take_it_is_told_by_the_exit_status_and_what_to_do(
+    answer: tuple[int, bytes], outcome: str, advice: str
 ) -> None:
     with receiving(None, answer) as receiver:
         how = ("stripe", "invoice.paid", "--to", receiver.url, "--secret", "s")
@@ -310,15 +311,19 @@ def test_a_receiver_that_does_not_take_it_is_told_by_the_exit_status(
 
     assert (status, told[0]["outcome"]) == (1, outcome)
     assert "\x1b[31m" not in text
+    assert text.splitlines()[-1].startswith(advice)
 
 
 def test_a_second_delivery_that_is_called_new_is_not_as_it_should_be() -> None:
     answer = (202, b'{"events":[{"id":"evt_1","duplicate":false,"runs":[]}]}')
 
     with receiving(None, answer) as receiver:
-        status, told = sent("stripe", "invoice.paid", "--to", receiver.url, "--secret", "s", "--doubled")
+        how = ("stripe", "invoice.paid", "--to", receiver.url, "--secret", "s", "--doubled")
+        status, told = sent(*how)
+        _, text = send(*how)
 
     assert (status, [one["as_expected"] for one in told]) == (1, [True, False])
+    assert text.splitlines()[-1] == "    expected: a duplicate, and an event of it is called new"
 
 
 def test_no_receiver_is_an_error_with_what_to_do() -> None:
@@ -337,10 +342,11 @@ def test_no_receiver_is_an_error_with_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["strip", "invoice.paid"], "no packaged delivery"),
+        (["strip", "invoice.paid"], "Did you mean stripe?"),
+        (["xyzzy", "invoice.paid"], "no kind of source called 'xyzzy'"),
         (["stripe", "invoice.payed"], "Did you mean invoice.paid?"),
         (["stripe"], "There are: checkout.session.completed,"),
-        (["hmac", "x"], "There are: none."),
+        (["hmac", "x"], "No delivery of kind 'hmac' is packaged."),
         (["stripe", "invoice.paid"], "There is no secret"),
         (["stripe", "invoice.paid", "--secret", "s", "--option", "tolerance"], "NAME=VALUE"),
         (["stripe", "invoice.paid", "--secret", "s", "--option", "colour=red"], "Options are:"),

@@ -438,6 +438,7 @@ def test_refusals_are_counted_by_source_and_reason_and_written_together(store_ur
         for number in range(3):
             await call(door.app.asgi(), "POST", f"/hooks/nobody-{number}", {}, b"")
         await door.send(door.stripe, PAID, at=door.app.worker.now_ms() - 400_000)
+        await door.send(door.stripe, b"[]")
         assert writes == []
 
         found = {(one.source, one.reason): one for one in await door.app.refusals()}
@@ -448,12 +449,15 @@ def test_refusals_are_counted_by_source_and_reason_and_written_together(store_ur
             ("stripe", "more than N bytes"): 1,
             ("", "no such source"): 3,
             ("stripe", "timestamp is N s in the past, tolerance is N s"): 1,
+            ("stripe", "The body is a JSON list, not an object."): 1,
         }
+        malformed = found["stripe", "The body is a JSON list, not an object."]
+        assert "Compare how the source reads a delivery" in malformed.hint
         wrong = found["stripe", "no signature matches, N offered, N secrets tried"]
         assert len(wrong.samples) == SAMPLES_MAX
         assert (wrong.samples[0].status, wrong.samples[0].bytes) == (401, len(PAID))
         assert "Compare the secret" in wrong.hint
-        assert "onceward send stripe --to http://" in wrong.hint
+        assert "onceward send stripe checkout.session.completed --to http://" in wrong.hint
         late = found["stripe", "timestamp is N s in the past, tolerance is N s"]
         assert 400_000 <= (late.samples[0].skew_ms or 0) < 460_000
         assert "behind ours" in late.hint
@@ -461,7 +465,7 @@ def test_refusals_are_counted_by_source_and_reason_and_written_together(store_ur
 
     run_app(door.app, scenario)
     with open_store(store_url) as store:
-        assert len(store.refusals(None)) == 4
+        assert len(store.refusals(None)) == 5
         assert "invoice" not in repr(store.dump("refusal"))
 
 

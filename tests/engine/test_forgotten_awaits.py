@@ -108,6 +108,7 @@ def test_several_are_named_each_and_long_lists_are_cut(sqlite_url: str) -> None:
     message = failure_of(app, flow).message
 
     assert message.startswith("pay.item('0')(…), pay.item('1')(…), pay.item('2')(…)")
+    assert "nothing of what they say was done" in message
     assert "'4'" in message
     assert "'5'" not in message
 

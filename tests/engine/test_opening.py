@@ -164,7 +164,7 @@ def test_registrations_that_cannot_work_are_refused_when_they_are_made(sqlite_ur
         with pytest.raises(ConfigError, match=r"has no name of its own.*name="):
             app.step(function)
     for nothing in (7, "text", None):
-        with pytest.raises(ConfigError, match="it is not a function"):
+        with pytest.raises(ConfigError, match=r"it is not a function.* goes into on="):
             wrong()(nothing)
     with pytest.raises(ConfigError, match="is an async function and takes a SyncContext"):
         wrong()(takes_the_other)

@@ -536,6 +536,36 @@ def test_a_parameter_hidden_by_a_keyword_of_step_run_is_named(sqlite_url: str) -
     assert steps_of(app, both) == ["ship[box]"]
 
 
+def test_a_step_whose_name_was_forgotten_is_told_where_it_goes() -> None:
+    app = make_app("sqlite:///:memory:")
+    decorated = app.step(add_later)
+
+    @app.workflow
+    async def flow(ctx: Context, number: int) -> Any:
+        run: Any = ctx.step.run
+        return await run(decorated if number else add, number)
+
+    for number, name in ((0, "add"), (1, "add_later")):
+        failure = failure_of(app, flow, number)
+        assert failure.error_type == "onceward.StepMisuse"
+        assert f"Write ctx.step.run({name!r}, {name}, …)" in failure.message
+
+
+@pytest.mark.parametrize("verb", ["call", "start"])
+def test_what_is_no_workflow_is_not_started(verb: str) -> None:
+    app = make_app("sqlite:///:memory:")
+
+    @app.workflow
+    async def flow(ctx: Context) -> Any:
+        return await getattr(ctx.step, verb)("odd", app.step(add_later), 1)
+
+    failure = failure_of(app, flow)
+
+    assert failure.error_type == "onceward.WorkflowUnknown"
+    assert f"ctx.step.{verb} was given 'add_later', which is not a workflow" in failure.message
+    assert "ctx.step.run('odd', …)" in failure.message
+
+
 @pytest.mark.parametrize(
     ("give", "fault", "right"),
     [

@@ -59,6 +59,20 @@ def test_a_verify_that_gives_anything_else_refuses(given: Any) -> None:
         acme.verify(HttpRequest.of(b"{}"), 0)
 
 
+@pytest.mark.parametrize(
+    "check",
+    [one for one in CHECKS if str(one).endswith(("genuine_deliveries_are_taken", "rotation_is_taken"))],
+    ids=str,
+)
+def test_the_suite_says_why_a_genuine_delivery_is_refused(check: Check) -> None:
+    def make_loose(secrets: Sequence[str]) -> Any:
+        loose: Any = lambda *_: True  # noqa: E731 (what a newcomer writes)
+        return from_functions("acme", verify=loose, normalize=normalize, secrets=secrets)
+
+    with pytest.raises(AssertionError, match=r"refused.*: verify gave a bool, not Verified"):
+        check(SourceCase(make_loose, SECRET, OTHER, CASE.examples))
+
+
 def test_what_the_functions_raise_goes_through() -> None:
     def broken(*_: Any) -> Any:
         raise KeyError("id")

@@ -509,6 +509,19 @@ def test_a_sender_that_sometimes_gives_an_id_has_one_derived_otherwise() -> None
     assert (missing.id_is_derived, missing.id_is_signed) == (True, True)
 
 
+def test_a_form_that_was_meant_as_json_is_named() -> None:
+    source = Generic(name="acme", token="header:X-Token", secrets="a token", id="/id")
+    body = b'{"id": "a"}'
+
+    with pytest.raises(
+        BodyMalformed, match="the id at /id, read as the form that its Content-Type says, is missing"
+    ):
+        source.normalize(HttpRequest.of(body, {"Content-Type": "application/x-www-form-urlencoded"}))
+    with pytest.raises(BodyMalformed, match="the id at /id is missing"):
+        source.normalize(HttpRequest.of(b"{}", {"Content-Type": "application/json"}))
+    assert source.normalize(HttpRequest.of(body))[0].id == "a"
+
+
 def test_a_composed_id_keeps_its_parts_apart() -> None:
     fields: dict[str, Any] = {"id": ["/a", "/b"]}
 

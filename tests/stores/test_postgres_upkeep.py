@@ -540,4 +540,5 @@ def test_a_role_without_rights_on_the_database_can_use_a_schema_made_for_it(
     )
     error = raised(errors.StoreError, lambda: other.open(migrate=True))
     assert "42501" in str(error)
+    assert "CREATE on the database" in str(error)
     run_script(postgres_dsn, f'drop schema shop cascade; drop role "{role}"')

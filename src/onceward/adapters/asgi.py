@@ -10,7 +10,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from onceward.adapters.front import DEFAULT_PATH, AsgiApplication, AsgiFront, AsgiLife, checked_path
+from onceward.adapters.front import (
+    DEFAULT_PATH,
+    AsgiApplication,
+    AsgiFront,
+    AsgiLife,
+    checked_app,
+    checked_path,
+)
 from onceward.app import App
 from onceward.sync import SyncApp
 
@@ -31,7 +38,7 @@ class AsgiVerbs:
     """
 
     def __init__(self, app: App, *, runs: bool = True) -> None:
-        self.app = app
+        self.app = checked_app(app)
         self.emit = app.emit
         self.start = app.start
         self.run = app.run

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
+from onceward.adapters.front import checked_app
 from onceward.app import App
 from onceward.core import errors
 from onceward.core.duration import Duration
@@ -40,7 +41,7 @@ class BlockingVerbs(SyncApp):
     """
 
     def __init__(self, app: App, *, runs: bool = True) -> None:
-        super().__init__(app)
+        super().__init__(checked_app(app))
         self.app = app
         self._runs = runs
         self._closes_in = self._exits_in = 0

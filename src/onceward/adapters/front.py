@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from onceward.app import App
 from onceward.core import errors
 from onceward.core.shown import shown
 from onceward.web.port import Message, Receive, Scope, Send
@@ -37,6 +38,21 @@ def checked_path(path: str) -> str:
             todo=f'Give one such as "{DEFAULT_PATH}", or "" for addresses that begin with {HOOKS}.',
         )
     return clean
+
+
+def checked_app(app: object) -> App:
+    """Give *app* if it is one of ours.
+
+    Raises:
+        ConfigError: it is something else, such as the web application.
+    """
+    if not isinstance(app, App):
+        raise errors.ConfigError(
+            f"The adapter was given {shown(app)}, not an App.",
+            means="There is nothing that could receive.",
+            todo="Write Adapter(app) with the App, and mount(web) with the web application.",
+        )
+    return app
 
 
 def is_ours(below: str, path: str) -> bool:

@@ -83,6 +83,13 @@ def refuse_function(name: str, given: Any) -> NoReturn:
             means="A coroutine can be awaited once; a step may have to run its body again.",
             todo=f"Write ctx.step.run({name!r}, function, …) with the function's arguments behind it.",
         )
+    if callable(name):
+        own = getattr(name, "__name__", "function")
+        raise errors.StepMisuse(
+            f"ctx.step.run was given {own} where the step's name belongs.",
+            means="A step is found again by its name.",
+            todo=f"Write ctx.step.run({own!r}, {own}, …).",
+        )
     raise errors.StepMisuse(
         f"The step {name!r} was given {shown(given)}, which cannot be called.",
         means="A step runs a function.",

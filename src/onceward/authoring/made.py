@@ -76,10 +76,12 @@ def not_awaited(forgotten: Sequence[str], whose: str) -> errors.NotAwaited:
         whose: the run or the step that made them.
     """
     some = ", ".join(forgotten[:NAMED_MAX]) + (", …" if len(forgotten) > NAMED_MAX else "")
-    were = "was" if len(forgotten) == 1 else "were"
+    is_one = len(forgotten) == 1
     return errors.NotAwaited(
-        f"{some} {were} called in {whose} and never awaited.",
-        means=f"The call only makes a coroutine; nothing of what it says {were} done.",
+        f"{some} {'was' if is_one else 'were'} called in {whose} and never awaited.",
+        means="The call only makes a coroutine; nothing of what it says was done."
+        if is_one
+        else "Such a call only makes a coroutine; nothing of what they say was done.",
         todo=f"Write `await {forgotten[0]}`; a task made of it must be awaited too.",
     )
 

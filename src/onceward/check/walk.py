@@ -309,6 +309,10 @@ class Walk:
         found = self.resolver.value(node, scope)
         if isinstance(node, ast.Call) and not isinstance(found, ItemStep):
             called = self.resolver.value(node.func, scope)
+            if isinstance(called, ItemStep):
+                called = called.step
+            if isinstance(called, StepFunction):
+                called = called.function
             if isinstance(called, Function) and called.is_async:
                 what = f"{_written(node)} is called and its coroutine given to ctx.step.{verb.name}"
                 self.report(scope.module, node, "called-not-given", what, place)

@@ -64,6 +64,8 @@ def _print_text(report: Report) -> None:
         place = click.style(f"{plain(one.file)}:{one.line}", bold=True)
         click.echo(f"{place}: {click.style(one.rule, fg='red')}: {plain(one.message)}")
         click.echo(f"    {plain(one.fix)}")
+    if report.unreadable and not report.files:
+        return  # what follows on stderr is all that there is to say
     looked = f"{_many(report.workflows, 'workflow')} and {_many(report.steps, 'step')} in {_many(report.files, 'file')}"
     found = _many(len(report.findings), "finding") if report.findings else "Nothing found"
     click.echo(f"{found}: {looked} read.")

@@ -77,6 +77,11 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except OncewardError as error:
             raise Refusal(error) from error
+        except click.NoSuchOption as error:
+            params = error.ctx.command.params if error.ctx else []
+            hidden = {name for one in params if getattr(one, "hidden", False) for name in one.opts}
+            shown = [name for name in error.possibilities or () if name not in hidden]
+            raise click.NoSuchOption(error.option_name, possibilities=shown, ctx=error.ctx) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(INTERRUPTED) from None
 

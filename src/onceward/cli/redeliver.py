@@ -61,7 +61,7 @@ async def _redeliver(app: App, wanted: tuple[str, ...], url: str | None) -> bool
             is_well = is_well and not told.startswith("refused")
             click.echo(plain(f"{delivery_id} {told}"))
         if not delivery_ids:
-            click.echo("There is none.")
+            click.echo("No delivery is unparsed.")
         return is_well
     finally:
         await app.close()

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 VARIABLE = "ONCEWARD_SECRET"
 REPEAT_MAX = 10_000
 _SHOWN_CHARS_MAX = 300
+_ADVICE = {
+    400: "Compare KIND with the receiver's source; its log says what could not be read.",
+    401: "Compare the secrets; the receiver's log says which check failed.",
+    404: "Compare the address: /hooks/NAME where the app is served alone, /webhooks/hooks/NAME in a framework.",
+    503: "The receiver's store is away or full, or it is stopping; its log says which.",
+}
 
 
 @click.command("send", short_help="Send a realistic, signed delivery to a receiver.")
@@ -80,7 +86,7 @@ def command(
     unsigned: bool,
     as_json: bool,
 ) -> None:
-    r"""Sign a packaged delivery of KIND as its provider would, and send it.
+    """Sign a packaged delivery of KIND as its provider would, and send it.
 
     \b
     onceward send stripe checkout.session.completed --to http://127.0.0.1:8000/hooks/stripe
@@ -89,7 +95,7 @@ def command(
 
     The exit status is 0 when the receiver did what it should: it accepted the delivery, or refused
     one that is tampered with or late.
-    """
+    """  # noqa: D301 (click wants the character itself)
     import os
     import secrets as entropy
     from random import Random
@@ -225,5 +231,11 @@ def _show(one: dict[str, Any]) -> None:
         click.echo(f"    event {plain(event_id)}")
     if shown:
         click.echo(f"    {shown}")
-    if not one["as_expected"]:
-        click.echo(f"    expected: {one['expected']}")
+    if one["as_expected"]:
+        return
+    if one["outcome"] == one["expected"]:
+        click.echo("    expected: a duplicate, and an event of it is called new")
+        return
+    click.echo(f"    expected: {one['expected']}")
+    if one["status"] in _ADVICE:
+        click.echo(f"    {_ADVICE[one['status']]}")

@@ -14,6 +14,7 @@ import msgspec
 from onceward.cli.tampering import tampered
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
+from onceward.sources import source_class
 from onceward.sources.base import Source
 from onceward.sources.fixture import Body, Fixture, fixtures_of, renewed, with_value
 
@@ -42,9 +43,16 @@ def fixture(kind: str, event_type: str | None) -> Fixture:
     """Give a kind's packaged delivery of that type.
 
     Raises:
-        ConfigError: there is none; the types that there are are named.
+        ConfigError: the kind is unknown, or there is none; the types that there are are named.
     """
     known = fixtures_of(kind)
+    if not known:
+        source_class(kind)  # refuses a kind that there is not
+        raise ConfigError(
+            f"No delivery of kind {kind!r} is packaged.",
+            means="There is nothing to send.",
+            todo="Write a body and sign it: source.sign(body, now_ms) gives the headers.",
+        )
     if event_type is not None and event_type in known:
         return known[event_type]
     close = difflib.get_close_matches(event_type or "", known, n=1)
@@ -52,8 +60,8 @@ def fixture(kind: str, event_type: str | None) -> Fixture:
         f"There is no packaged delivery {event_type!r} of kind {kind!r}."
         if event_type
         else "No type of event is named.",
-        means="There is nothing to send." if known else "None is packaged for that kind.",
-        todo=f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known) or 'none'}.",
+        means="There is nothing to send.",
+        todo=f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}.",
     )
 
 

@@ -54,7 +54,8 @@ def name_of(function: object, name: str | None, what: str) -> str:
         raise errors.ConfigError(
             f"{shown(function)} cannot be a {what}: it is not a function.",
             means="Nothing was registered.",
-            todo=f"Decorate a function: @app.{what}() and the `def` below it.",
+            todo=f"Decorate a function: @app.{what}() and the `def` below it."
+            + (" What starts it goes into on=, as in @app.workflow(on=…)." if what == "workflow" else ""),
         )
     own = getattr(function, "__name__", "<no name>")
     if name is None and own.startswith("<"):

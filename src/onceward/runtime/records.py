@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -15,6 +16,12 @@ CAUSES_MAX = 1_000
 
 LOGGED_CHARS_MAX = 1_000
 """Of a message in the log: what a step's failure says last, what to do, must be in it."""
+
+_NOT_THE_APPS = (
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    os.path.dirname(os.__file__) + os.sep,
+    "<frozen ",
+)
 
 
 def failed_steps(error: BaseException) -> list[StepKey]:
@@ -74,7 +81,21 @@ def error_text(error: BaseException, *, is_final: bool = False) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Give an exception for a line of the log; line breaks in it cannot forge another (F49)."""
+    """Give an exception for a line of the log; line breaks in it cannot forge another (F49).
+
+    It ends with the place in the app's code: ``KeyError: 'order'`` alone says little at night.
+    """
     told = name_error(error, limit_chars=LOGGED_CHARS_MAX)
-    text = " ".join(f"{told['type']}: {told['message']}".split())
+    text = " ".join(f"{told['type']}: {told['message']}{_place(error)}".split())
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _place(error: BaseException) -> str:
+    """Give the innermost line of its traceback that is the app's: not ours, Python's or a library's."""
+    found, frame = "", error.__traceback__
+    while frame is not None:
+        path = frame.tb_frame.f_code.co_filename
+        if not path.startswith(_NOT_THE_APPS) and "site-packages" not in path:
+            found = f" ({os.path.basename(path)}, line {frame.tb_lineno})"
+        frame = frame.tb_next
+    return found

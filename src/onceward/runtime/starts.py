@@ -16,6 +16,7 @@ from onceward.authoring.workflow import Workflow
 from onceward.core import errors, ids, json_plain
 from onceward.core.model import EventRow, Millis, NewRun, RunRow, Skip, StepKey, StepRow
 from onceward.core.ports import Accept
+from onceward.core.shown import shown
 from onceward.core.states import RunState, StepState
 from onceward.core.texts import checked_name, checked_subject
 from onceward.runtime.records import error_text, json_text
@@ -146,6 +147,13 @@ async def start(
 ) -> Any:
     """Start a child once; give its id, or wait for its outcome and save that."""
     kind = "call" if is_called else "start"
+    if not isinstance(workflow, Workflow):
+        name = getattr(workflow, "name", None) or getattr(workflow, "__name__", None)
+        raise errors.WorkflowUnknown(
+            f"ctx.step.{kind} was given {shown(name or workflow)}, which is not a workflow.",
+            means="Nothing was started.",
+            todo=f"Decorate it with @app.workflow(); a function is run with ctx.step.run({str(key)!r}, …).",
+        )
     source, event_id = f"run/{execution.run_id}", ids.composed(execution.generation, *key, ids.START)
     record = await execution.saved(key, kind)
     is_new = record is None or record.child_run_id is None

@@ -206,10 +206,15 @@ def source_class(kind: str) -> type[Source]:
         ConfigError: the kind is unknown.
     """
     if kind not in _KINDS:
+        import difflib
+
+        close = difflib.get_close_matches(kind, _KINDS, n=1)
         raise ConfigError(
             f"There is no kind of source called {kind!r}.",
             means="Nothing can verify its deliveries.",
-            todo=f"Use one of {', '.join(kinds())}; generic fits most senders.",
+            todo=f"Did you mean {close[0]}?"
+            if close
+            else f"Use one of {', '.join(kinds())}; generic fits most senders.",
         )
     module, class_name = _KINDS[kind]
     found: type[Source] = getattr(import_module(f"onceward.sources.{module}"), class_name)

@@ -35,9 +35,9 @@ def make_store(settings: Settings, *, now_ms: Callable[[], Millis], draw: Callab
         return SqliteStore(url.path, namespace=settings.namespace, now_ms=now_ms, host=host)
     try:
         from onceward.stores.postgres.store import PostgresStore
-    except ModuleNotFoundError as error:
+    except ImportError as error:  # psycopg is there and its C library is not: no ModuleNotFoundError
         raise errors.ConfigError(
-            f"The driver for {url.show()} is not installed: {error}.",
+            f"The driver for {url.show()} cannot be imported: {' '.join(str(error).split())}.",
             means="The store cannot be opened.",
             todo=f"Install it: {sys.executable} -m pip install 'onceward[postgres]'",
         ) from error

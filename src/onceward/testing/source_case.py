@@ -67,6 +67,15 @@ def verified(source: Source, request: HttpRequest, now_ms: int) -> Verified | No
     return found
 
 
+def refusal_of(source: Source, request: HttpRequest, now_ms: int) -> str:
+    """Give which check of `verify` refuses, as the receiver's log has it; empty where none does."""
+    try:
+        source.verify(request, now_ms)
+    except SignatureInvalid as error:
+        return error.check
+    return ""
+
+
 def events_of(source: Source, request: HttpRequest) -> list[Incoming] | None:
     """Give what `normalize` gives, or None when the body is malformed; see `verified`."""
     try:

@@ -14,7 +14,7 @@ from onceward.sources.described.questions import Match
 from onceward.sources.described.scheme import DERIVED, ID_WORDS, RECEIVED, Names, Scheme, names
 from onceward.sources.parts.body import Body, read_body
 from onceward.sources.parts.fields import integer_or_none, iso_or_none, millis_or_none, seconds_ms
-from onceward.sources.parts.forms import content_type
+from onceward.sources.parts.forms import content_type, is_urlencoded
 from onceward.sources.parts.shape import malformed
 
 
@@ -114,7 +114,12 @@ class Reader:
         found = place.find(request, body, item)
         if self._scheme.id_else and found in (None, ""):
             return None
-        return identifier(found, f"the id at {place.text}")
+        read_as = (
+            ", read as the form that its Content-Type says,"
+            if found is None and is_urlencoded(request)
+            else ""
+        )
+        return identifier(found, f"the id at {place.text}{read_as}")
 
     def _derived_id(self, request: HttpRequest, body: Any, item: Any) -> str:
         if self._scheme.id == RECEIVED:

@@ -67,7 +67,7 @@ _ADVICE = {
     "25006": "Connect to the primary, or wait until the standby is promoted; a process that runs tries again, one that starts ends with this.",
     "53100": "Free space on the database's disk; a process that runs tries again, one that starts ends with this.",
     "53300": "Raise max_connections, or put a pooler in between; a process that runs tries again, one that starts ends with this.",
-    "42501": "Grant this role the rights on Onceward's schema.",
+    "42501": "Grant this role the rights on Onceward's schema; while there is none, CREATE on the database.",
 }
 
 
@@ -112,7 +112,7 @@ def outdated(error: psycopg.Error, address: str) -> errors.SchemaOutdated:
     return errors.SchemaOutdated(
         f"The database {address} lacks a part of Onceward's schema ({error.sqlstate}: {text_of(error)}).",
         means="This Onceward cannot use it yet; nothing was written.",
-        todo="Run `onceward migrate`.",
+        todo="Run `onceward migrate MODULE:APP`, or with --store.",
     )
 
 

@@ -126,7 +126,7 @@ class PostgresSchema:
         return errors.SchemaOutdated(
             f"The store {self._address} lacks migration {missing[0].name!r}.",
             means="This Onceward cannot use it yet.",
-            todo="Run `onceward migrate`.",
+            todo="Run `onceward migrate MODULE:APP`, or with --store.",
         )
 
     def text(self, session: Session) -> str:

@@ -145,7 +145,7 @@ class SqliteStore(SqliteReads):
         return errors.SchemaOutdated(
             f"The store {self.path} lacks migration {missing[0].name!r}.",
             means="This Onceward cannot use it yet.",
-            todo="Run `onceward migrate`.",
+            todo="Run `onceward migrate MODULE:APP`, or with --store.",
         )
 
     def schema(self) -> str:

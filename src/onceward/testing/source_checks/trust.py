@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from onceward.testing.source_case import SourceCase, each_header, verified, with_body, with_headers
+from onceward.testing.source_case import (
+    SourceCase,
+    each_header,
+    refusal_of,
+    verified,
+    with_body,
+    with_headers,
+)
 from onceward.testing.source_hostile import hostile_bodies, hostile_headers
 
 
@@ -13,7 +20,8 @@ def genuine_deliveries_are_taken(case: SourceCase) -> None:
     source = case.source()
     for example in case.examples:
         found = verified(source, example.request, example.now_ms)
-        assert found is not None, "a genuine delivery was refused"
+        why = refusal_of(source, example.request, example.now_ms)
+        assert found is not None, f"a genuine delivery was refused: {why}"
         assert found.secret_index == (0 if case.is_checked else None)
         if example.redelivered is not None:
             assert verified(source, example.redelivered, example.now_ms) is not None
@@ -28,8 +36,10 @@ def either_secret_of_a_rotation_is_taken(case: SourceCase) -> None:
         ([case.secret, case.other_secret], 0),
         ([case.other_secret, case.secret], 1),
     ):
-        found = verified(case.make(secrets), example.request, example.now_ms)
-        assert found is not None, f"refused with the secret at {position} of two"
+        source = case.make(secrets)
+        found = verified(source, example.request, example.now_ms)
+        why = refusal_of(source, example.request, example.now_ms)
+        assert found is not None, f"refused with the secret at {position} of two: {why}"
         assert found.secret_index == position
 
 

@@ -68,4 +68,5 @@ def test_an_unknown_kind_is_told_what_there_is() -> None:
     status, text = told("strype")
 
     assert status == 2
-    assert "Use one of adyen," in text
+    assert "Did you mean stripe?" in text
+    assert "Use one of adyen," in told("nobody at all")[1]

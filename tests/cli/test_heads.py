@@ -33,6 +33,10 @@ class Server(NamedTuple):
         await until(lambda: bool(self.state.connections))
         return reader, writer
 
+    def sole(self) -> Any:
+        (connection,) = self.state.connections
+        return connection
+
 
 @asynccontextmanager
 async def served(protocol: type[asyncio.Protocol]) -> AsyncIterator[Server]:
@@ -131,7 +135,7 @@ async def test_a_head_that_takes_too_long_is_told_so_and_silence_is_not(
         for begun, reply in ((HEAD, b"HTTP/1.1 408"), (b"", b"")):
             reader, writer = await server.connect()
             await write(writer, begun)
-            (connection,) = server.state.connections
+            connection = server.sole()
             await until(lambda one=connection, sent=begun: one._has_begun or not sent)  # type: ignore[misc]
             now = connection._since
 
@@ -151,7 +155,7 @@ async def test_a_request_under_way_and_an_idle_connection_are_left_alone(
     async with served(protocol) as server:
         server.held.clear()
         reader, writer = await server.connect()
-        (connection,) = server.state.connections
+        connection = server.sole()
         await write(writer, HEAD + b"Content-Length: 2\r\n\r\n{}")
         await until(lambda: connection.cycle is not None)
 
@@ -171,7 +175,7 @@ async def test_who_sends_ahead_without_end_is_cut_off() -> None:
     async with served(FAST) as server:
         server.held.clear()
         _, writer = await server.connect()
-        (connection,) = server.state.connections
+        connection = server.sole()
         await write(writer, (HEAD + b"Content-Length: 0\r\n\r\n") * 1000)
 
         await until(lambda: not server.state.connections)

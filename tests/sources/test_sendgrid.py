@@ -137,6 +137,19 @@ def test_what_is_no_public_key_is_refused(secret: str) -> None:
         SendGrid(secrets=secret)
 
 
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\\n", "\\r\\n"])
+def test_a_pem_is_taken_as_files_and_variables_hold_it(line_end: str) -> None:
+    pem = OWN.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    signed = SendGrid(
+        secrets=OWN_PUBLIC,
+        private_keys=OWN.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
+    ).signed_request(BODY, NOW_MS)
+
+    for secrets in (pem.replace("\n", line_end), [OWN_PUBLIC, pem.replace("\n", line_end)]):
+        assert SendGrid(secrets=secrets).verify(signed, NOW_MS).secret_index == 0
+    assert SendGrid(secrets=[PUBLIC, pem]).verify(signed, NOW_MS).secret_index == 1
+
+
 def test_sign_takes_a_private_key() -> None:
     pem = OWN.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     source = SendGrid(secrets=OWN_PUBLIC, private_keys=[pem])

@@ -102,6 +102,13 @@ def test_a_secret_is_masked_wherever_it_is_shown(secret: str, shown: str) -> Non
     assert secret not in f"{vars(source)} {source.secrets!r}"
 
 
+def test_a_missing_secret_or_unknown_field_says_where_to_look() -> None:
+    with pytest.raises(ConfigError, match="onceward sources paypal"):
+        create("paypal", name="pay")
+    with pytest.raises(ConfigError, match="signature, timestamp, token"):
+        create("box", secrets=[SECRET], nonsense=1)
+
+
 def test_an_error_about_a_secret_does_not_show_it() -> None:
     with pytest.raises(ConfigError) as refusal:
         Stripe(secrets=["hunter2-and-more\n"])

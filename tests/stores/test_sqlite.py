@@ -466,6 +466,32 @@ def test_a_place_that_cannot_hold_the_file_is_refused_by_name(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("what", ["moved", "replaced"])
+def test_a_file_that_is_gone_takes_nothing_more_until_it_is_back(
+    stores: SqliteFile, path: Path, tmp_path: Path, what: str
+) -> None:
+    """SQLite goes on with a deleted file; what it accepted there would be lost."""
+    process = Process(stores)
+    process.accept(accept("evt_1"))
+    names = [path.name, f"{path.name}-wal", f"{path.name}-shm"]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in names:
+        (path.parent / name).rename(elsewhere / name)
+    if what == "replaced":
+        path.touch()
+
+    error = raised(errors.StoreUnavailable, lambda: process.accept(accept("evt_2")))
+    raised(errors.StoreUnavailable, lambda: process.store.event("a", "b"))
+    assert "deleted, moved or replaced" in str(error)
+    assert path.exists() is (what == "replaced")  # none is made in its place
+
+    for name in names:
+        (elsewhere / name).replace(path.parent / name)
+    assert process.accept(accept("evt_1"))[0].is_duplicate
+    assert not process.accept(accept("evt_2"))[0].is_duplicate
+
+
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_read_only_place_is_unavailable_until_it_is_writable(
     remote: Remote, stores: SqliteFile, path: Path, what: str

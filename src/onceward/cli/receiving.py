@@ -12,16 +12,21 @@ import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from time import monotonic
 
 import uvicorn
 
 from onceward.app import App
 from onceward.cli import banner
+from onceward.cli.heads import protocol_class, sweep
 from onceward.cli.listen import address_of, bound, listen, refuse_insecure
 from onceward.cli.signals import stop_signals, stop_with_parent
 from onceward.cli.starting import prepared, refuse_memory, spare_collections
 
 _log = logging.getLogger("onceward.cli")
+
+# uvicorn ticks ten times a second.
+_TICKS_PER_SWEEP = 10
 
 
 def serve(
@@ -91,6 +96,7 @@ def _serve_here(app: App, listener: socket.socket, *, is_told: bool) -> None:
 
     config = uvicorn.Config(
         app.asgi(),
+        http=protocol_class(),
         lifespan="on",
         ws="none",
         log_config=None,
@@ -123,6 +129,11 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         _log.info("draining, a second signal stops at once")
         await super().shutdown(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS_PER_SWEEP == 0:
+            sweep(self.server_state.connections, monotonic())
+        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -102,7 +102,8 @@ class Source(ABC):
             raise ConfigError(
                 f"Source {self.name!r} has no secret.",
                 means="Anyone could send it events.",
-                todo="Pass secrets=[…]; insecure=True accepts unsigned deliveries.",
+                todo="Pass secrets=[…]; insecure=True accepts unsigned deliveries."
+                + (f" What a secret is here: onceward sources {self.kind}" if self.kind else ""),
             )
 
     @abstractmethod

@@ -130,6 +130,12 @@ class Generic(Source):
         if scheme.signature is not None and scheme.token is not None:
             raise self._fault("a signature and a token, so that it is not clear what the secrets are for")
         if scheme.signature is None and scheme.token is None and not self.insecure:
+            if self.scheme_default is not None and scheme == self.scheme_default:
+                raise ConfigError(
+                    f"Source {self.name!r} has neither a signature nor a token.",
+                    means=f"A sender of the kind {self.kind!r} signs nothing, so its secrets are never used.",
+                    todo="Pass insecure=True and no secrets, and believe nothing that a delivery says.",
+                )
             raise self._fault("neither a signature nor a token")
         if scheme.timestamp is not None and scheme.signature is None:
             raise self._fault("a timestamp and no signature")

@@ -192,7 +192,8 @@ def scheme_from(base: Scheme | None, fields: Mapping[str, Any], *, source: str) 
         raise ConfigError(
             f"The configuration of source {source!r} cannot be read: {error}.",
             means="No delivery could be verified or understood.",
-            todo="Look at the fields of onceward.sources.described.scheme.Scheme.",
+            todo=f"The fields are: {', '.join(Scheme.__struct_fields__)}; "
+            "see onceward.sources.described.scheme.Scheme.",
         ) from error
 
 

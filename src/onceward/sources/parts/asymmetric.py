@@ -49,6 +49,9 @@ def public_key(text: str, scheme: Scheme, *, source: str) -> PublicKey:
             todo="pip install 'onceward[crypto]'",
         ) from error
     key: object = None
+    if "-----BEGIN" in text:
+        # Variables of the environment often hold it on one line.
+        text = text.replace("\\r", "").replace("\\n", "\n")
     try:
         if "-----BEGIN CERTIFICATE" in text:
             key = load_pem_x509_certificate(text.encode("ascii")).public_key()

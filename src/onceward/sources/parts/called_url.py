@@ -36,7 +36,8 @@ def checked_public_url(public_url: str | None, *, source: str) -> str | None:
         raise ConfigError(
             f"Source {source!r} has public_url={public_url!r}.",
             means="The sender signs the address that it calls, and no delivery can have come to this one.",
-            todo="Give the address as the sender knows it, e.g. https://example.com, or with its path.",
+            todo="Give the address as the sender knows it, e.g. https://example.com, or with its path; a "
+            "query is taken from each request.",
         )
     return public_url.rstrip("/")
 

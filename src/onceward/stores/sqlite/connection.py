@@ -87,6 +87,8 @@ class Connections:
         self._is_open = False
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
+        # Device and number of the file that is open; None while none is.
+        self._opened: tuple[int, int] | None = None
         self._write_lock = self._shared_lock or threading.RLock()
         # In memory both are one connection: a reader must not see an open transaction's rows.
         self._read_lock = self._write_lock if self.is_memory else threading.RLock()
@@ -122,7 +124,7 @@ class Connections:
             self._is_open = False
             for connection in (self._reader, self._writer):
                 self._discard(connection)
-            self._reader = self._writer = None
+            self._reader = self._writer = self._opened = None
             _open.discard(self)
             if self.locks is not None:
                 self.locks.release_all()
@@ -135,6 +137,7 @@ class Connections:
     def _connect(self) -> sqlite3.Connection:
         if self._shared is not None:
             return self._shared
+        self._refuse_lost_file()  # a new one would be made in its place
         self._refuse_missing_folder()
         self._refuse_read_only()
         connection = self._plain(cached_statements=256)
@@ -151,6 +154,7 @@ class Connections:
                     todo="Keep the file on a local disk, not on a network file system.",
                 )
             self.checkpoint_if_ours(connection)
+            self._opened = self._file_at_path()
         except BaseException:
             self._discard(connection)
             raise
@@ -195,6 +199,24 @@ class Connections:
                 f"The store {self.path} is a folder.",
                 means="SQLite keeps everything in one file; nothing was stored.",
                 todo=f"Name a file in it, e.g. sqlite:///{self.path.rstrip('/')}/onceward.db.",
+            )
+
+    def _file_at_path(self) -> tuple[int, int] | None:
+        if self.is_memory:
+            return None
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _refuse_lost_file(self) -> None:
+        # SQLite goes on with a file that was deleted, and what it commits there is gone at its end.
+        if self._opened is not None and self._file_at_path() != self._opened:
+            raise errors.StoreUnavailable(
+                f"The file {self.path} was deleted, moved or replaced while it was open.",
+                means="What was written there would be lost; nothing was accepted or saved.",
+                todo="Put the file back with its -wal file beside it, or stop this process and start it again.",
             )
 
     def _refuse_read_only(self) -> None:
@@ -262,6 +284,7 @@ class Connections:
             try:
                 connection.execute("begin immediate")
                 yield connection
+                self._refuse_lost_file()
                 connection.execute("commit")
             except BaseException as error:
                 self._undo(connection)
@@ -281,6 +304,7 @@ class Connections:
                     assert self._writer is not None
                     yield self._writer
                     return
+                self._refuse_lost_file()
                 if self._reader is None:
                     self._reader = self._plain(cached_statements=64)
                     self._reader.execute("pragma query_only = on")

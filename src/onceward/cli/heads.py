@@ -1,0 +1,146 @@
+"""Connections whose requests must begin in time and within bounds.
+
+The receiver bounds what it is given, which is what follows a whole head. What comes before, uvicorn
+keeps for as long as it comes: by its fast parser without a limit, 100 MB of one header are 100 MB
+of memory, and a head that never ends holds its connection for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from http import HTTPStatus
+from time import monotonic
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from onceward.core.messages import HttpResponse
+from onceward.web import replies
+
+HEAD_SECONDS_MAX = 30.0
+"""The longest time from a connection, or the first byte of its next request, to the head's end."""
+# Of what is no body in one go; the receiver's own limit for headers is lower and tells more.
+_BYTES_MAX = 128 * 1024
+# Requests that one connection may send ahead; no sender of deliveries does it at all.
+_PIPELINED_MAX = 256
+# For how long what still comes is thrown away, so that its sender reads the reply before it is reset.
+_LINGER_SECONDS = 5.0
+
+_log = logging.getLogger("onceward.receiver")
+
+
+class TimedHead(asyncio.Protocol):
+    """What is added to uvicorn's protocols: a time for the head; see `sweep`."""
+
+    # uvicorn's: the request under way or the last one, None before the first.
+    cycle: Any
+    transport: asyncio.Transport
+    _since: float | None = None
+    _has_begun = False
+    _is_cut = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the time of the first head."""
+        super().connection_made(transport)
+        self._since = monotonic()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what comes, and note whether a head is still awaited."""
+        if self._is_cut:
+            return
+        self._has_begun = True
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self._since = None
+        elif self._since is None and before.response_complete:
+            # The next head has begun, or the rest of a body that was refused still comes.
+            self._since = monotonic()
+
+    def check_time(self, now: float) -> None:
+        """End a connection that was waited for too long."""
+        if self._since is None or now - self._since <= (
+            _LINGER_SECONDS if self._is_cut else HEAD_SECONDS_MAX
+        ):
+            return
+        if self._has_begun and self.cycle is None and not self._is_cut:
+            self.cut(replies.BODY_TOO_SLOW, "the head took too long")
+        else:
+            self.transport.abort()
+
+    def cut(self, reply: HttpResponse, check: str) -> None:
+        """Answer and take no more of the connection."""
+        self._is_cut, self._since = True, monotonic()
+        _log.warning("request refused: status=%d check=%r", reply.status, check)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()  # a reply is under way, into which this one would run
+        elif not self.transport.is_closing():
+            self.transport.write(_written(reply))
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+
+
+class BoundedH11(TimedHead, H11Protocol):
+    """uvicorn's protocol in Python; h11 bounds the head by itself."""
+
+
+def protocol_class() -> type[asyncio.Protocol]:
+    """Give the protocol for uvicorn: by the fast parser where that is installed."""
+    try:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    except ImportError:
+        return BoundedH11
+
+    class BoundedHttpTools(TimedHead, HttpToolsProtocol):
+        """uvicorn's fast protocol, with a bound on heads, trailers and whatever else is no body."""
+
+        _unread = 0
+
+        def data_received(self, data: bytes) -> None:
+            self._unread += len(data)  # until the parser says that it got somewhere
+            super().data_received(data)
+            if self._unread > _BYTES_MAX and not self._is_cut:
+                self.cut(replies.HEADERS_TOO_LARGE, f"more than {_BYTES_MAX} bytes that are no body")
+
+        def on_headers_complete(self) -> None:
+            self._unread = 0
+            if len(self.pipeline) >= _PIPELINED_MAX:
+                self.cut(replies.BUSY, f"more than {_PIPELINED_MAX} requests before the first reply")
+                raise ValueError("no more requests are parsed")
+            super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            self._unread = 0
+            super().on_body(body)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.pipeline:
+                # uvicorn 0.54 reads on after each reply, so that a sender that never waits for one
+                # fills the memory with requests, 20 MB of them with more than a gigabyte.
+                self.flow.pause_reading()
+
+    return BoundedHttpTools
+
+
+def sweep(connections: Iterable[Any], now: float) -> None:
+    """End those connections that were waited for too long; called about once a second.
+
+    Args:
+        connections: protocols of `protocol_class`.
+        now: by `time.monotonic`.
+    """
+    for connection in list(connections):
+        connection.check_time(now)
+
+
+def _written(reply: HttpResponse) -> bytes:
+    lines = [
+        f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}".encode(),
+        *(b"%b: %b" % pair for pair in reply.headers if pair[0] not in (b"connection", b"content-length")),
+        b"content-length: %d" % len(reply.body),
+        b"connection: close",
+    ]
+    return b"\r\n".join([*lines, b"", reply.body])

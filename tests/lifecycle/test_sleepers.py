@@ -34,7 +34,7 @@ async def test_none_is_lost_and_none_goes_on_twice(nursery: Nursery, kills: tupl
             rows = await shop.app.runs(limit=1_000)
             return [row.state for row in rows] == [RunState.SLEEPING] * COUNT
 
-        await eventually_async(sleep, 30, what="all sleep")
+        await eventually_async(sleep, 90, what="all sleep")
         settles.signal(signal.SIGTERM)
         assert settles.wait() == 0, nursery.logs()
         with looking_at(nursery.store) as store:

@@ -320,7 +320,10 @@ BUGS: dict[str, Bug] = {
     "not-durable": Bug(
         "A body begins before earlier checkpoints are durable (RULINGS 5).", worker=_bodies_do_not_wait
     ),
-    "lease-not-asked": Bug("A body begins after the lease has ended (F04).", worker=_lease_is_not_asked),
+    "lease-not-asked": Bug(
+        "A body begins after the lease has ended, and on an old answer (F04).",
+        worker=_all(_lease_is_not_asked, _ownership_never_ages),
+    ),
     "ownership-never-ages": Bug(
         "A body begins on an answer of the store that is as old as it may be (I17).",
         worker=_ownership_never_ages,

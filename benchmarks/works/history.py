@@ -36,7 +36,6 @@ def run(job: Job) -> dict[str, Any]:
         "thousands_s": first["thousands_s"],
         **found,
         "recall_s": again["recall_s"],
-        "peak_mb": again["peak_mb"],
         "settings": again["settings"],
     }
 

@@ -65,7 +65,8 @@ def make_app(job: Job, **settings: Any) -> CountedApp:
     on SQLite a free lock file says as much.
     """
     if job.is_postgres:
-        settings["instance"] = f"bench-{job.phase.split('-')[0]}"
+        part = job.phase.split("-")[0]
+        settings["instance"] = "bench" if part in ("first", "again") else f"bench-{job.phase}"
     return CountedApp(job.url, **settings)
 
 

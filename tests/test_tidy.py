@@ -33,12 +33,13 @@ LAYERS = {
     "outgoing": 2,  # hooks for HTTP clients, which ask what step runs
     "app": 3,
     "": 4,  # the package itself: it hands out names from the layers below
-    "web": 5,
-    "adapters": 6,  # no framework is imported but for the types
-    "check": 6,  # reads source, and needs nothing of ours to run
-    "testing": 6,
-    "cli": 7,  # above testing: the demo starts a PostgreSQL of its own
-    "__main__": 8,  # python -m onceward
+    "console": 5,  # what a person asks of a store, for the REST API, the dashboard and the CLI
+    "web": 6,
+    "adapters": 7,  # no framework is imported but for the types
+    "check": 7,  # reads source, and needs nothing of ours to run
+    "testing": 7,
+    "cli": 8,  # above testing: the demo starts a PostgreSQL of its own
+    "__main__": 9,  # python -m onceward
 }
 # Modules beside app.py that are parts of it.
 PARTS_OF_APP = {"arrivals", "desk", "handles", "receiving", "refusals", "registry", "sync"}

@@ -1,0 +1,221 @@
+"""The questions and actions of a console, and what they take.
+
+Whoever answers checks its input and bounds its work: a page has at most `PAGE_MAX` items, a bulk action
+at most `BULK_MAX` runs. Every method is a coroutine; it may be called from any task of the app's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from onceward.console.views import (
+    ActionReply,
+    AuditView,
+    BulkReply,
+    Counts,
+    DeliveryView,
+    EventDetail,
+    EventSummary,
+    Overview,
+    Page,
+    RefusalView,
+    RunDetail,
+    RunSummary,
+    SourceView,
+    WorkerView,
+    WorkflowView,
+)
+from onceward.core.model import Millis
+
+PAGE_MAX = 200
+BULK_MAX = 10_000
+COUNT_MAX = 10_000
+
+
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs; everything that is given must hold.
+
+    Attributes:
+        workflow: of this workflow.
+        state: in this state.
+        source: of an event of this source.
+        event_id: of this event; needs *source*.
+        type: of an event of this type.
+        subject: of an event about this.
+        key: of this key.
+        tag: with this tag.
+        since: accepted at this time or later.
+        until: accepted before this time.
+        problems: failed and held ones that nobody dismissed: the dead letters.
+        error: words that the failure's type, message or reason begins with; only with *problems* or
+            the states ``failed`` and ``held``.
+        parent: started or called by this run.
+        after: the ``next`` of the page before.
+        limit: at most this many, up to `PAGE_MAX`.
+    """
+
+    workflow: str | None = None
+    state: str | None = None
+    source: str | None = None
+    event_id: str | None = None
+    type: str | None = None
+    subject: str | None = None
+    key: str | None = None
+    tag: str | None = None
+    since: Millis | None = None
+    until: Millis | None = None
+    problems: bool = False
+    error: str | None = None
+    parent: str | None = None
+    after: str | None = None
+    limit: int = 50
+
+
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events; everything that is given must hold. As `RunQuery`.
+
+    Attributes:
+        without_runs: only those that started no run.
+    """
+
+    source: str | None = None
+    type: str | None = None
+    subject: str | None = None
+    id: str | None = None
+    since: Millis | None = None
+    until: Millis | None = None
+    without_runs: bool = False
+    after: str | None = None
+    limit: int = 50
+
+
+class DeliveryQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which deliveries; *outcome* ``unparsed`` gives those that could not be read."""
+
+    source: str | None = None
+    outcome: str | None = None
+    after: str | None = None
+    limit: int = 50
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done to one run.
+
+    Attributes:
+        verb: retry, restart, replay, cancel, answer or dismiss; ``resume`` is ``answer`` with ``retry``.
+        actor: who asks, for the audit.
+        request_id: the same id does it once.
+        answer: for ``answer``: the word.
+        result: for an answer that says what happened: JSON.
+        step: for an answer about one step of several.
+        from_step: for ``replay``.
+        payload: for ``replay``, put in place of the event's; unset keeps that.
+        keep: for ``restart`` and ``replay``: steps to keep.
+        drop: likewise: steps not to keep.
+        plan: token of the acknowledged plan, where one is demanded.
+    """
+
+    verb: str
+    actor: str
+    request_id: str | None = None
+    answer: str | None = None
+    result: Any = msgspec.UNSET
+    step: str | None = None
+    from_step: str | None = None
+    payload: Any = msgspec.UNSET
+    keep: list[str] | None = None
+    drop: list[str] | None = None
+    plan: str | None = None
+
+
+class Console(Protocol):
+    """What a person asks of a store.
+
+    Raises:
+        NotFound: there is no such thing in this namespace.
+        ConfigError: the question cannot be answered as it is put.
+        StateConflict: the verb does not apply to the run as it stands.
+        StoreUnavailable: the store cannot be reached; over the API: the server.
+    """
+
+    async def overview(self, *, window_ms: Millis = 3_600_000) -> Overview:
+        """Give the first page."""
+        ...
+
+    async def counts(self) -> Counts:
+        """Give how many runs stand where."""
+        ...
+
+    async def runs(self, query: RunQuery) -> Page[RunSummary]:
+        """List runs, newest first."""
+        ...
+
+    async def run(self, run_id: str, generation: int | None = None) -> RunDetail:
+        """Give one run with its steps, attempts, audit, children and what can be done."""
+        ...
+
+    async def events(self, query: EventQuery) -> Page[EventSummary]:
+        """List events, newest first."""
+        ...
+
+    async def event(self, source: str, event_id: str) -> EventDetail:
+        """Give one event with its deliveries, runs and why some workflow has none."""
+        ...
+
+    async def deliveries(self, query: DeliveryQuery) -> Page[DeliveryView]:
+        """List deliveries, newest first, without bodies."""
+        ...
+
+    async def delivery(self, delivery_id: str) -> DeliveryView:
+        """Give one delivery with its raw request."""
+        ...
+
+    async def redeliver(self, delivery_id: str, *, actor: str) -> Mapping[str, Any]:
+        """Feed a stored raw request in again; give what became of it."""
+        ...
+
+    async def sources(self) -> list[SourceView]:
+        """List the sources with their refusals and clock skew."""
+        ...
+
+    async def refusals(self, source: str | None = None) -> list[RefusalView]:
+        """List what was refused."""
+        ...
+
+    async def workers(self) -> list[WorkerView]:
+        """List the processes that are registered."""
+        ...
+
+    async def workflows(self) -> list[WorkflowView]:
+        """List the registered workflows."""
+        ...
+
+    async def audit(self, *, after: str | None = None, limit: int = 50) -> Page[AuditView]:
+        """List what operators did, newest first."""
+        ...
+
+    async def plan(self, run_id: str, action: Action) -> Any:
+        """Give the rerun plan of an action, and do nothing."""
+        ...
+
+    async def act(self, run_id: str, action: Action) -> ActionReply:
+        """Do one thing to one run."""
+        ...
+
+    async def bulk(
+        self,
+        query: RunQuery,
+        action: Action,
+        *,
+        dry_run: bool,
+        progress: Callable[[BulkReply], object] | None = None,
+    ) -> BulkReply:
+        """Do one thing to every run that a query finds."""
+        ...
+
+    def changed(self) -> Any:
+        """Give an async iterator that yields whenever something may have changed, at most twice a second."""
+        ...

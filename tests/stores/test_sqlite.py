@@ -614,6 +614,7 @@ WALKS = {
     "events": "a page, in the order of the index",
     "look": "the first due run in the order of the index, and the few processes",
     "workflows": "few rows",
+    "move_run": "the moves of one batch, each with its run by the key",
     "processes": "few rows",
     "unregistered": "owners by their own index, against few processes",
     "same_instance": "few rows",

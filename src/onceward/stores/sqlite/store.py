@@ -278,7 +278,7 @@ class SqliteStore(SqliteReads):
             if guarded != 1:
                 raise _evicted(process_id)
             held = writes.advance(connection, process_id, batch.advances)
-            accepted = [writes.accept(connection, process_id, accept) for accept in batch.accepts]
+            accepted = writes.accept(connection, process_id, batch.accepts)
             claimed = [run for claim in batch.claims for run in writes.claim(connection, process_id, claim)]
             for kind in kinds:
                 failpoints.hit(f"{kind}.before_commit")

@@ -157,6 +157,28 @@ class BatchResult(msgspec.Struct):
     claimed: list[Claimed]
 
 
+class Begun(Protocol):
+    """A batch that was sent and is to be answered."""
+
+    @property
+    def fileno(self) -> int | None:
+        """The socket that can be read when `advance` has something to do; None when there is no more."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `finish` gives the result at once."""
+        ...
+
+    def advance(self) -> bool:
+        """Take in what came; True when `fileno` is None."""
+        ...
+
+    def finish(self) -> BatchResult:
+        """Give what ``apply`` gives, or raise what it raises; blocks for as long, from any thread."""
+        ...
+
+
 class Steer(msgspec.Struct):
     """An operator's commit. Guard: the run is as it was read (state, generation, fence).
 
@@ -282,6 +304,10 @@ class Store(Protocol):
     # the hot path
     def apply(self, process_id: str, epoch: int, batch: Batch) -> BatchResult:
         """Commit a batch in one transaction. A refused guard refuses its own commit only."""
+        ...
+
+    def begin(self, process_id: str, epoch: int, batch: Batch) -> Begun | None:
+        """Send a batch without waiting for anything; None where that cannot be done: use ``apply``."""
         ...
 
     def resolve(self, process_id: str, batch_id: str) -> bool:

@@ -30,7 +30,8 @@ from onceward.core.takeover import SUSPECT_FROM
 from onceward.runtime.accepting import accept_registered
 from onceward.runtime.children import Children
 from onceward.runtime.claimed import claimed_row, held_move, is_fresh
-from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
+from onceward.runtime.commits import ThreadWriter, Writer
+from onceward.runtime.committer import Committer, PendingAdvance
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat

@@ -286,6 +286,10 @@ class SqliteStore(SqliteReads):
             failpoints.hit(f"{kind}.after_commit")
         return BatchResult(accepted, held, claimed)
 
+    def begin(self, process_id: str, epoch: int, batch: Batch) -> None:  # noqa: ARG002 - the protocol's
+        """Give None: a commit waits for the disk, which no event loop can listen to."""
+        return
+
     def resolve(self, process_id: str, batch_id: str) -> bool:
         """Say whether a batch whose reply was lost is committed.
 

@@ -139,9 +139,16 @@ class Session:
         """The connection's socket, for whoever waits for it in another way than `carry`."""
         return self._pgconn.socket
 
-    def take_in(self) -> bool:
-        """Take in what the server has sent so far; False while it has not taken what we sent."""
+    def take_in(self) -> None:
+        """Take in what the server has sent so far.
+
+        Whoever does that goes on with the work before listening to the socket again: that has nothing
+        more to say of what was taken in.
+        """
         self._pgconn.consume_input()
+
+    def is_sent(self) -> bool:
+        """Say whether the server has taken everything that was sent."""
         return self._pgconn.flush() == 0
 
     def transact_slowly(self, calls: Sequence[Call], before_commit: Callable[[], None]) -> list[Result]:

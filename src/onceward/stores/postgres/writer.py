@@ -330,11 +330,12 @@ class _Commit:
         self._packed = writer.pack(process_id, batch)
         self._progress = _Progress()
         self._on_loan: tuple[Session, Carried[list[Result]]] | None = None
+        self._is_stuck = False  # the server takes no more, so it is not enough to listen to it
 
     @property
     def fileno(self) -> int | None:
-        """The session's socket, until everything is here or nothing more will come."""
-        return None if self._on_loan is None else self._on_loan[0].fileno
+        """The session's socket; None when everything is here, or when listening is not enough."""
+        return None if self._on_loan is None or self._is_stuck else self._on_loan[0].fileno
 
     @property
     def is_ready(self) -> bool:
@@ -352,18 +353,25 @@ class _Commit:
         call = self._writer.guard(self._process_id, self._epoch, self._batch)
         self._on_loan = session, session.transacting([call, *self._packed.calls])
         self._progress.is_in_doubt = True
-        self.advance()
+        self._go_on(lambda _, work: _results_now(work))
+        self._is_stuck = self._on_loan is not None and not session.is_sent()
 
     def advance(self) -> bool:
         """Take in what came; True when there is no more to come."""
-        if self._on_loan is not None:
-            session, work = self._on_loan
-            self._go_on(session, lambda: _is_over(session, work))
+
+        def take_in(session: Session, work: Carried[list[Result]]) -> list[Result] | None:
+            session.take_in()
+            return _results_now(work)
+
+        self._go_on(take_in)
         return self._on_loan is None
 
-    def _go_on(self, session: Session, results_of: Callable[[], list[Result] | None]) -> None:
+    def _go_on(self, results_of: _ResultsOf) -> None:
+        if self._on_loan is None:
+            return
+        session, work = self._on_loan
         try:
-            results = results_of()
+            results = results_of(session, work)
             if results is None:
                 return
             self._writer.committed(
@@ -385,9 +393,7 @@ class _Commit:
     def finish(self) -> BatchResult:
         """Carry it to its end, over faults and lost replies; as `BatchWriter.apply`."""
         writer, progress, batch, packed = self._writer, self._progress, self._batch, self._packed
-        if self._on_loan is not None:
-            session, work = self._on_loan
-            self._go_on(session, lambda: session.carry(work))
+        self._go_on(lambda session, work: session.carry(work))
         if self.is_ready and progress.outcome is not None:
             return BatchResult(packed.accepted(progress.outcome, {}), packed.held(progress.outcome), [])
 
@@ -402,15 +408,16 @@ class _Commit:
         return self._link.run(carry_out)
 
 
-def _is_over(session: Session, work: Carried[list[Result]]) -> list[Result] | None:
-    """Take in what came; give the results if that was all."""
-    session.take_in()
+_ResultsOf = Callable[[Session, Carried[list[Result]]], list[Result] | None]
+
+
+def _results_now(work: Carried[list[Result]]) -> list[Result] | None:
+    """Go on with what is here; give the results if that is all."""
     try:
         next(work)
     except StopIteration as over:
         results: list[Result] = over.value
         return results
-    session.take_in()  # what *work* has sent meanwhile
     return None
 
 

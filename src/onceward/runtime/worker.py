@@ -366,17 +366,18 @@ class Worker:
         self._is_claiming = False
         self._reserved -= self._claim_reserved
         self._claim_reserved = 0
-        self._looking.claimed()
         self.suspects.answered(
             next((row.run for row in claimed or () if row.run.crashes >= SUSPECT_FROM), None)
         )
         if claimed is None:
             self._has_backlog = False  # the next look tells
+            self._looking.claimed(took_all=False)
             return
         # A claim that got all it asked for left some; one for a suspect alone asked for no others.
         others = sum(row.run.crashes < SUSPECT_FROM for row in claimed)
         # What became due since it was made, it may have missed.
         self._has_backlog = others >= self._claim_limit or self._has_news
+        self._looking.claimed(took_all=bool(claimed) and not self._has_backlog)
         if self._has_backlog:
             self.loop.call_soon(self.committer.claim)
         rest = []

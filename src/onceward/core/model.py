@@ -327,6 +327,9 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         child_run_id: the run that it started or called.
         origin: run and generation that a copied record comes from.
         inputs_hash: of what it was called with, for whoever compares; None where nobody does.
+        effect: what running it again does, where that is not what its kind says; see `core.plan`.
+        key_scope: what its idempotency key belongs to, where that is not this generation of the run.
+        key_memory_ms: how long the receiver remembers the key, if that is known.
     """
 
     name: str
@@ -345,6 +348,9 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     child_run_id: str | None = None
     origin: str | None = None
     inputs_hash: str | None = None
+    effect: str | None = None
+    key_scope: str | None = None
+    key_memory_ms: Millis | None = None
 
     @property
     def key(self) -> StepKey:

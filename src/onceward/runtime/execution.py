@@ -22,11 +22,11 @@ import msgspec
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.event import Event
-from onceward.authoring.keys import business_parts
 from onceward.authoring.made import MadeCalls
 from onceward.authoring.options import StepOptions
 from onceward.authoring.workflow import Workflow
 from onceward.core import codec, errors
+from onceward.core.idempotency import business_parts
 from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
@@ -186,14 +186,14 @@ class Execution(Journal):
             return await self.worker.workflow_threads.run(function, (sync_context, *args), kwargs)
         context = Context(self, self.event)
         if fetch is not None:
-            context.current = await context.step.run(FETCH, fetch, self.event)
+            context.current = await context.step.run(FETCH, fetch, self.event, effect="pure")
         return await self.workflow.function(context, *args, **kwargs)
 
     def _after_fetch(self, fetch: Callable[[Event], Any]) -> Callable[..., Any]:
         """Give the plain function of the workflow with its fetch before it, for its thread."""
 
         def function(context: SyncContext, *args: Any, **kwargs: Any) -> Any:
-            context.current = context.step.run(FETCH, fetch, self.event)
+            context.current = context.step.run(FETCH, fetch, self.event, effect="pure")
             return self.workflow.function(context, *args, **kwargs)
 
         return function

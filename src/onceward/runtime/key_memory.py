@@ -47,7 +47,7 @@ async def begin(execution: Execution, key: StepKey, options: StepOptions, record
         since = await _earlier_use(execution, key, options) or now
     check(execution, key, options, since, tries)
     if record is None or since == now:
-        execution.save(execution.row(key, "run", StepState.OPEN, since, tries=tries))
+        execution.save(execution.row(key, "run", StepState.OPEN, since, tries=tries, **options.recorded))
     return since
 
 
@@ -66,7 +66,9 @@ def check(execution: Execution, key: StepKey, options: StepOptions, since: Milli
         f"it remembers it for {memory_ms / 3_600_000:g} h; look whether the step took effect"
     )
     error = json_text({"type": FORGOTTEN, "message": reason})
-    execution.hold_record = execution.row(key, "run", StepState.OPEN, since, tries=tries, error=error)
+    execution.hold_record = execution.row(
+        key, "run", StepState.OPEN, since, tries=tries, error=error, **options.recorded
+    )
     execution.hold_reason = reason
     execution.stop("hold")
     raise errors.Suspended("the run is held")

@@ -41,20 +41,22 @@ with given as materialized (
   select :namespace as namespace, s.* from json_to_recordset(:steps) as s (run_id text, fence bigint,
     generation bigint, name text, item text, ordinal bigint, seq bigint, kind text, state text, attempt bigint,
     tries bigint, started_at bigint, ended_at bigint, output text, error text, wake_at bigint,
-    child_run_id text, origin text, inputs_hash text)
+    child_run_id text, origin text, inputs_hash text, effect text, key_scope text, key_memory_ms bigint)
 ), checked as materialized (
   select g.*, r.run_id is not null as is_held from given g
   left join {t}run r on r.namespace = any(array[g.namespace]) and r.run_id = g.run_id and r.fence = g.fence
 ), saved as (
   insert into {t}step as old (namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt,
-    tries, started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash)
+    tries, started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash, effect, key_scope,
+    key_memory_ms)
   select namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt, tries, started_at,
-    ended_at, output, error, wake_at, child_run_id, origin, inputs_hash
+    ended_at, output, error, wake_at, child_run_id, origin, inputs_hash, effect, key_scope, key_memory_ms
   from checked where is_held
   on conflict (namespace, run_id, generation, name, item, ordinal) do update set
     seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
     ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
-    wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
+    wake_at = excluded.wake_at, child_run_id = excluded.child_run_id, effect = excluded.effect,
+    key_scope = excluded.key_scope, key_memory_ms = excluded.key_memory_ms
   where old.state = 'open' or (old.state in ('failed', 'cut') and excluded.state = 'open')
 )
 select distinct run_id, fence from checked where not is_held

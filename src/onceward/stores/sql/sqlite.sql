@@ -137,12 +137,14 @@ where namespace = ? and workflow = ? and key = ?
 -- name: save_step
 -- A saved result never changes (I4); an open record may, and a failure may be opened again.
 insert into {t}step (namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt, tries,
-  started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash, effect, key_scope,
+  key_memory_ms)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (namespace, run_id, generation, name, item, ordinal) do update set
   seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
   ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
-  wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
+  wake_at = excluded.wake_at, child_run_id = excluded.child_run_id, effect = excluded.effect,
+  key_scope = excluded.key_scope, key_memory_ms = excluded.key_memory_ms
 where {t}step.state = 'open' or ({t}step.state in ('failed', 'cut') and excluded.state = 'open')
 
 -- name: move_run

@@ -156,6 +156,7 @@ create table {t}step (
     started_at {int} not null,
     ended_at {int},
     wake_at {int},
+    key_memory_ms {int},
     generation {small} not null,
     ordinal {small} not null,
     seq {small} not null,
@@ -172,6 +173,8 @@ create table {t}step (
     child_run_id {key},
     origin {key},
     inputs_hash {key},
+    effect {key},
+    key_scope {key},
     primary key (namespace, run_id, generation, name, item, ordinal)
 ){packed};
 

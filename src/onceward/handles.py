@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from onceward.core import asked, codec, errors, json_plain
+from onceward.core.choice import choice_of
 from onceward.core.duration import Duration, to_ms
 from onceward.core.model import AttemptRow, DeliveryRow, EventRow, RunRow, SkippedRow, StepRow
+from onceward.core.plan import Plan
 from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
+from onceward.planning import PlannedVerb, checked_verb, restart_of
 
 if TYPE_CHECKING:
     from onceward.authoring.workflow import Workflow
@@ -121,24 +124,82 @@ class RunHandle(Generic[R_co]):
         """
         return await self._desk.steer(Verb.RETRY, self.run_id, actor=actor)
 
-    async def restart(self, *, actor: str = "app") -> Reply:
-        """Begin a new generation of the same run: every step runs again; the old records stay.
-
-        The steps get new idempotency keys, so what they did is done again.
+    async def plan(
+        self,
+        verb: PlannedVerb,
+        *,
+        from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
+        payload: Any = None,
+    ) -> Plan:
+        """Tell what a verb would do to each step, and do nothing.
 
         Args:
+            verb: ``"retry"``, ``"restart"``, ``"replay"``, or ``"answer"`` for a held run, which is
+                planned as answered with "retry"; ``"resume"`` is another word for it.
+            from_step: of a restart or replay: keep what was saved before this step's outcome.
+            keep: keep these steps; ``"charge"`` is every use of the name, ``"charge[order-7]"`` and
+                ``"charge #2"`` are one.
+            drop: let these run again. Without *from_step* and *keep* everything else that is done is kept.
+            payload: of a replay.
+
+        Returns:
+            The plan; printed, it is a list for people. ``restart(plan=…)`` takes it, or its ``token``.
+
+        Raises:
+            StateConflict: the verb does not apply to the run as it stands.
+            ConfigError: there is no plan of such a verb, or the run has no such step.
+            NotFound: no such run in this namespace.
+        """
+        choice = choice_of(from_step, keep, drop)
+        return await self._desk.planner.plan(self.run_id, checked_verb(verb), choice, payload)
+
+    async def restart(
+        self,
+        *,
+        plan: Plan | str | None = None,
+        from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
+        acknowledge: bool = False,
+        request_id: str | None = None,
+        actor: str = "app",
+    ) -> Reply:
+        """Begin a new generation of the same run: every step runs again that is not kept.
+
+        The old records stay. Steps that run again get new idempotency keys, so what they did is done
+        again, save with ``key_scope="business"``. If that concerns the world outside, it has to be
+        agreed to: with the plan that was looked at, or with ``acknowledge=True``.
+
+        Args:
+            plan: what ``plan("restart")`` gave, which says what is kept; or its token, with the same
+                *from_step*, *keep* and *drop*.
+            from_step: see `plan`.
+            keep: see `plan`; nothing by default.
+            drop: see `plan`.
+            acknowledge: whatever it does again; for scripts.
+            request_id: makes the restart itself idempotent: the same id restarts once.
             actor: who asks, for the audit: 1 to 200 printable characters.
 
         Raises:
-            StateConflict: the run is being cancelled.
+            PlanNeeded: it would do something outside again, and neither *plan* nor *acknowledge* says
+                that it may.
+            StateConflict: the run is being cancelled; or it changed since *plan* was made.
+            ConfigError: the run has no such step, or *plan*, *request_id* or *actor* cannot be used.
         """
-        return await self._desk.steer(Verb.RESTART, self.run_id, actor=actor)
+        choice = choice_of(from_step, keep, drop)
+        restart = restart_of(choice, plan, request_id, is_given=acknowledge)
+        return await self._desk.steer(Verb.RESTART, self.run_id, actor=actor, restart=restart)
 
     async def replay(
         self,
         *,
         from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
         payload: Any = None,
+        plan: Plan | str | None = None,
         request_id: str | None = None,
         actor: str = "app",
     ) -> RunHandle[R_co]:
@@ -146,6 +207,9 @@ class RunHandle(Generic[R_co]):
 
         Args:
             from_step: keep what was saved before this step's outcome, by copy; run the rest.
+            keep: keep these steps too; see `plan`.
+            drop: let these run again; see `plan`.
+            plan: what ``plan("replay")`` gave, or its token: refused if the run changed since.
             payload: put in place of the event's payload; JSON-native data.
             request_id: makes the replay itself idempotent: the same id gives the same run.
             actor: who asks, for the audit: 1 to 200 printable characters.
@@ -154,11 +218,13 @@ class RunHandle(Generic[R_co]):
             A handle on the new run.
 
         Raises:
-            ConfigError: the run has no such step, or *request_id* or *actor* cannot be kept.
+            ConfigError: the run has no such step, or *plan*, *request_id* or *actor* cannot be used.
+            StateConflict: the run changed since *plan* was made.
             NotStorable: the payload is more than JSON's own types.
             NotFound: no such run in this namespace.
         """
-        run_id, is_duplicate = await self._desk.replay(self.run_id, from_step, payload, request_id, actor)
+        choice = choice_of(from_step, keep, drop)
+        run_id, is_duplicate = await self._desk.replay(self.run_id, choice, payload, request_id, actor, plan)
         return RunHandle(self._desk, run_id, self._workflow, is_duplicate=is_duplicate)
 
     async def cancel(self, *, actor: str = "app") -> Reply:

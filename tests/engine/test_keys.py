@@ -179,7 +179,7 @@ def test_an_operator_cannot_have_two_active_runs_of_a_key(store_url: str) -> Non
         orders.gate.set()
         assert await second.result() == "second"
         assert await (await first.replay()).result() == "first"
-        await first.restart()
+        await first.restart(acknowledge=True)
         assert await first.result() == "first"
 
     run_app(app, scenario)
@@ -193,7 +193,7 @@ def test_who_waits_for_a_key_cannot_be_restarted_past_the_holder(store_url: str)
         first = (await emit(app, "first")).runs[0]
         second = (await emit(app, "second")).runs[0]
         with pytest.raises(KeyTaken, match=first.run_id):
-            await second.restart()
+            await second.restart(acknowledge=True)
         reply = await second.cancel()
         assert reply.state is RunState.CANCELLED
         orders.gate.set()
@@ -210,7 +210,7 @@ def test_a_key_for_ever_lets_a_person_run_it_again(store_url: str) -> None:
         orders.gate.set()
         first = (await emit(app, "first")).runs[0]
         await first.result()
-        await first.restart()
+        await first.restart(acknowledge=True)
         assert await first.result() == "first"
         assert await (await first.replay()).result() == "first"
         assert [run.run_id for run in (await emit(app, "second")).runs] == [first.run_id]

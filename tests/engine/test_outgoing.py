@@ -298,7 +298,7 @@ def test_a_business_key_is_the_same_after_a_restart_and_in_a_replay(store_url: s
     async def scenario() -> None:
         handle = await app.start(flow)
         await handle.result()
-        await handle.restart()
+        await handle.restart(acknowledge=True)
         await handle.result()
         replay = await handle.replay()
         await replay.result()
@@ -355,7 +355,7 @@ def test_a_scope_of_a_step_called_in_a_body_is_its_own(sqlite_url: str) -> None:
     async def scenario() -> None:
         handle = await app.start(flow)
         await handle.result()
-        await handle.restart()
+        await handle.restart(acknowledge=True)
         await handle.result()
 
     run_app(app, scenario)
@@ -513,7 +513,7 @@ def test_a_restart_with_a_business_key_beyond_the_memory_is_held(store_url: str)
         await handle.result()
         counts = [len(begun)]
         await eventually_async(has_passed)
-        await handle.restart()
+        await handle.restart(acknowledge=True)
         await eventually_async(lambda: is_held(handle))
         replay = await handle.replay()
         await eventually_async(lambda: is_held(replay))

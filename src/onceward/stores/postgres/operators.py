@@ -55,6 +55,12 @@ class PostgresOperators:
         run_id, move = steer.run_id, steer.move
         mine = parameters(run_id=run_id)
         self._do(session, "stop_owner", **mine)
+        if steer.expected_seq is not None:
+            # The owner's batches are shut out by now, so that nothing is saved behind this look.
+            generation = parameter(steer.expected_generation)
+            ((seq,),) = self._do(session, "last_seq", **mine, generation=generation)
+            if seq != steer.expected_seq:
+                return False
         keys = _keys_of(steer)
         if keys:
             self._do(session, "lock_keys", keys=encode_rows(keys))

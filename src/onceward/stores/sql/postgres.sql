@@ -644,6 +644,10 @@ with place as materialized (
 update {t}committer c set epoch = c.epoch from place p
 where c.namespace = any(array[p.namespace]) and c.process_id = p.process_id
 
+-- name: last_seq
+select coalesce(max(seq), 0) from {t}step
+where namespace = :namespace and run_id = :run_id and generation = :generation
+
 -- name: steer_run
 -- Guarded by what the operator saw.
 update {t}run set state = :state, generation = :generation, attempt = :attempt, failures = :failures,

@@ -260,6 +260,9 @@ update {t}run set state = ?6, generation = ?7, attempt = ?8, failures = ?9, cras
   dismissed_at = ?18, warning = ?19, fence = fence + 1, key = coalesce(?20, key)
 where namespace = ?1 and run_id = ?2 and state = ?3 and generation = ?4 and fence = ?5
 
+-- name: last_seq
+select coalesce(max(seq), 0) from {t}step where namespace = ? and run_id = ? and generation = ?
+
 -- name: requeue
 insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)
 select namespace, run_id, workflow, ?3, null, 0, ?4 from {t}run where namespace = ?1 and run_id = ?2

@@ -473,6 +473,7 @@ class App(Registry, Receiving):
         state: RunState | str | None = None,
         source: str | None = None,
         event_id: str | None = None,
+        key: str | None = None,
         problems: bool = False,
         before: str | None = None,
         limit: int = 100,
@@ -484,6 +485,7 @@ class App(Registry, Receiving):
             state: only in this state.
             source: with *event_id*, only the runs of this event.
             event_id: see *source*.
+            key: only those about this, as `RunRow.key` has it, of every workflow or of *workflow*.
             problems: only failed and held runs that nobody dismissed.
             before: only runs older than this run id, for the next page.
             limit: at most this many, up to 1,000.
@@ -492,7 +494,9 @@ class App(Registry, Receiving):
             ConfigError: there is no such state, or *limit* is out of range.
         """
         where = RunFilter(
-            **asked.checked_texts(workflow=workflow, source=source, event_id=event_id, before=before),
+            **asked.checked_texts(
+                workflow=workflow, source=source, event_id=event_id, key=key, before=before
+            ),
             state=None if state is None else asked.checked_state(state),
             limit=asked.checked_limit(limit),
             problems=problems,

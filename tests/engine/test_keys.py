@@ -95,6 +95,8 @@ def test_the_later_event_of_a_key_gets_the_run_that_holds_it(store_url: str) -> 
         assert (lost.reason, lost.holder_run_id, lost.is_other_payload) == (Skip.RETURNED, run_id, True)
         assert lost.why == f"its key '7' is held by run {run_id}, for another payload: returned"
         assert (await first.runs[0].row()).key == "7"
+        assert [row.run_id for row in await app.runs(key="7")] == [run_id]
+        assert [row.run_id for row in await app.runs(key="7", workflow="other")] == []
         again = await emit(app, "second", "7")
         assert ([run.run_id for run in again.runs], again.is_duplicate) == ([run_id], True)
 

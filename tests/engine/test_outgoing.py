@@ -14,7 +14,7 @@ import httpx
 import pytest
 import requests
 
-from onceward import AUTO, App, ConfigError, Context, IdempotencyKey, RunState, SyncContext
+from onceward import AUTO, App, ConfigError, Context, IdempotencyKey, RunState, SyncContext, event
 from onceward.outgoing import HEADER, NO_KEY, KeyingAdapter, key_request, keyed, trace_config
 from tests.engine.running import ONCE, SOON, evict, make_app, result_of, run_app
 from tests.helpers import eventually_async
@@ -523,3 +523,35 @@ def test_a_restart_with_a_business_key_beyond_the_memory_is_held(store_url: str)
         return [*counts, len(begun)]
 
     assert run_app(app, scenario) == [1, 1, 2]
+
+
+def test_another_event_of_the_same_key_beyond_the_memory_is_held(store_url: str) -> None:
+    """Its keys are those of the first run: whoever got them may have forgotten them since."""
+    app = make_app(store_url)
+    begun: list[tuple[str, float]] = []
+
+    @app.step(key_scope="business", key_memory=MEMORY_MS / 1000)
+    async def charge(*, key: IdempotencyKey = AUTO) -> str:
+        begun.append((key, time.monotonic()))
+        return key
+
+    @app.workflow(key=event.payload["order"], once="active")
+    async def flow(ctx: Context, order: int) -> str:
+        return await charge()
+
+    async def has_passed() -> bool:
+        return (time.monotonic() - begun[0][1]) * 1000 > MEMORY_MS + 50
+
+    async def scenario() -> None:
+        first = await app.start(flow, 7)
+        key = await first.result()
+        await eventually_async(has_passed)
+        second = await app.start(flow, 7)
+        await eventually_async(lambda: is_held(second))
+        other = await app.start(flow, 8)
+        assert await other.result() != key
+        assert len(begun) == 2
+        await second.answer("retry")
+        assert await second.result() == key
+
+    run_app(app, scenario)

@@ -223,6 +223,7 @@ class RunFilter(msgspec.Struct, frozen=True):
     state: RunState | None = None
     source: str | None = None
     event_id: str | None = None
+    key: str | None = None
     before: str | None = None
     limit: int = 100
     problems: bool = False  # failed and held runs that nobody dismissed

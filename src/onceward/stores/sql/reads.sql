@@ -14,6 +14,7 @@ where r.namespace = :namespace
   and (cast(:event_id as text) is null or r.event_id = :event_id)
   and (cast(:workflow as text) is null or r.workflow = :workflow)
   and (cast(:state as text) is null or r.state = :state)
+  and (cast(:key as text) is null or r.key = :key)
 order by r.run_id desc
 limit :limit
 
@@ -25,6 +26,7 @@ where r.namespace = :namespace and r.source = :source and r.source is not null a
   and (cast(:before as text) is null or r.run_id < :before)
   and (cast(:workflow as text) is null or r.workflow = :workflow)
   and (cast(:state as text) is null or r.state = :state)
+  and (cast(:key as text) is null or r.key = :key)
 order by r.run_id desc
 limit :limit
 
@@ -32,6 +34,19 @@ limit :limit
 -- By the partial index on problem_at.
 select {run} from {t}run r{by_problem}
 where r.namespace = :namespace and r.problem_at is not null and r.dismissed_at is null
+  and (cast(:before as text) is null or r.run_id < :before)
+  and (cast(:source as text) is null or r.source = :source)
+  and (cast(:event_id as text) is null or r.event_id = :event_id)
+  and (cast(:workflow as text) is null or r.workflow = :workflow)
+  and (cast(:state as text) is null or r.state = :state)
+  and (cast(:key as text) is null or r.key = :key)
+order by r.run_id desc
+limit :limit
+
+-- name: runs_of_key
+-- By the partial index on key, newest first within it.
+select {run} from {t}run r{by_key}
+where r.namespace = :namespace and r.key = :key and r.key is not null
   and (cast(:before as text) is null or r.run_id < :before)
   and (cast(:source as text) is null or r.source = :source)
   and (cast(:event_id as text) is null or r.event_id = :event_id)

@@ -132,6 +132,8 @@ create table {t}run (
 -- At most one original run per (event, workflow); a replay adds its request id (RULINGS 11).
 create unique index {i}run_identity on {t}run (namespace, source, event_id, workflow, replay_id){if_source};
 create index {i}run_parent on {t}run (namespace, parent_run_id) where parent_run_id is not null;
+-- A key is written with its run and stays, so that updates of a run are HOT beside this index too.
+create index {i}run_key on {t}run (namespace, key, run_id) where key is not null;
 create index {i}run_problem on {t}run (namespace, problem_at) where problem_at is not null;
 
 -- What wants attention: a row for every run that is not terminal. process_id names the holder;

@@ -248,7 +248,14 @@ BATCH_STATEMENTS = (
 )
 """What is prepared once, perhaps while every table is empty, and then runs for weeks."""
 
-JUDGING_STATEMENTS = ("raise_versions", "start_judged", "free_keys", "drop_unclaimed", "skipped_of")
+JUDGING_STATEMENTS = (
+    "raise_versions",
+    "start_judged",
+    "lock_queue_joined",
+    "free_keys",
+    "drop_unclaimed",
+    "skipped_of",
+)
 KEYED_STATEMENTS = (
     *BATCH_STATEMENTS,
     *JUDGING_STATEMENTS,

@@ -279,6 +279,7 @@ class SkippedRow(msgspec.Struct, frozen=True, gc=False):
         key: the key that was held.
         holder_run_id: by which run.
         is_other_payload: that run's event had another payload.
+        parent_run_id: the run that called for it, and waits for the holder instead.
     """
 
     workflow: str
@@ -292,6 +293,7 @@ class SkippedRow(msgspec.Struct, frozen=True, gc=False):
     key: str | None = None
     holder_run_id: str | None = None
     is_other_payload: bool = False
+    parent_run_id: str | None = None
 
     @property
     def why(self) -> str:

@@ -486,6 +486,7 @@ class Worker:
     def _tell(self, run: RunRow) -> None:
         self.ends.tell(run)
         if run.key is not None:
+            self.children.ended(run)
             self.claim_due()  # who waited for its key is due
         if run.is_called and run.parent_run_id is not None:
             parent = self.executions.get(run.parent_run_id)
@@ -513,6 +514,8 @@ class Worker:
             execution.stop("lost")
         if move.due_at is not None or move.key is not None:
             self.claim_due()
+        if move.key is not None and move.state in TERMINAL:
+            self.children.look_at(run_id)
         if move.wakes_run_id is not None:
             parent = self.executions.get(move.wakes_run_id)
             if parent is not None:

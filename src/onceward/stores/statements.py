@@ -50,6 +50,7 @@ SQLITE_MACROS: Mapping[str, str] = {
     "by_event": " indexed by onceward_delivery_event",
     "by_body": " indexed by onceward_event_body",
     "by_replaced": " indexed by onceward_holder_replaced",
+    "by_joined": " indexed by onceward_skipped_joined",
 }
 
 

@@ -164,11 +164,12 @@ with g as materialized (
   from seen s
 ), skipped as (
   insert into {t}skipped as s (namespace, workflow, source, event_id, reason, run_id, at, version, newest,
-    key, holder_run_id, is_other_payload)
+    key, holder_run_id, is_other_payload, parent_run_id)
   select namespace, workflow, source, event_id, fate, run_id, created_at,
     case when fate = 'stale' then version end, case when fate = 'stale' then newest end,
     case when fate <> 'stale' then key end, case when fate <> 'stale' then holder_run_id end,
-    (fate <> 'stale' and held_hash is distinct from payload_hash)::int
+    (fate <> 'stale' and held_hash is distinct from payload_hash)::int,
+    case when fate = 'returned' and is_called then parent_run_id end
   from judged where fate in ('stale', 'returned', 'rejected')
   returning {skip}
 ), held as (
@@ -269,6 +270,24 @@ select 1 from x
 join {t}queue q on q.namespace = any(array[x.namespace]) and q.run_id = x.run_id
 order by q.run_id for update of q
 
+-- name: lock_queue_joined
+-- The same where runs with keys end: whoever waits for one of them in place of a run of its own is woken
+-- too. Who these are is fixed by now: the keys are locked.
+with x as materialized (
+  select :namespace as namespace, x.run_id from unnest(:run_ids::text[]) as x (run_id)
+), j as materialized (
+  select x.namespace, j.run_id
+  from (select :namespace as namespace, e.run_id from unnest(:ended::text[]) as e (run_id)) x
+  cross join lateral (
+    select s.parent_run_id as run_id from {t}skipped s
+    where s.namespace = x.namespace and s.holder_run_id = x.run_id and s.parent_run_id is not null offset 0) j
+), a as materialized (
+  select namespace, run_id from x union select namespace, run_id from j
+)
+select 1 from a
+join {t}queue q on q.namespace = any(array[a.namespace]) and q.run_id = a.run_id
+order by q.run_id for update of q
+
 -- name: move_runs
 -- The run and its place in the queue: out of it, due (at once if something woke it meanwhile), or
 -- with its holder as before. No indexed column changes, so the update of the run stays in its page.
@@ -330,13 +349,22 @@ on conflict do nothing
 -- name: free_keys
 -- Runs that ended and still have the fence they ended with: out of line, and the key that one holds
 -- goes to the next who waits, or free; then it is due. A holder for whose key nobody waits any more
--- need not make room.
+-- need not make room. Who waits for such an end in place of a run of its own is woken.
 with f as materialized (
   select :namespace as namespace, f.* from json_to_recordset(:freed) as f (run_id text, fence bigint,
     workflow text, key text, state text, now bigint)
 ), ended as materialized (
   select f.* from f
   join {t}run r on r.namespace = any(array[f.namespace]) and r.run_id = f.run_id and r.fence = f.fence
+), joined as materialized (
+  select e.namespace, j.parent_run_id, e.now from ended e
+  cross join lateral (
+    select s.parent_run_id from {t}skipped s
+    where s.namespace = e.namespace and s.holder_run_id = e.run_id and s.parent_run_id is not null
+      offset 0) j
+), woken as (
+  update {t}queue q set woken = 1, due_at = least(q.due_at, j.now) from joined j
+  where q.namespace = any(array[j.namespace]) and q.run_id = j.parent_run_id
 ), unlined as (
   delete from {t}waiter where ctid = any(array(
     select w.place from ended e

@@ -86,8 +86,12 @@ select {skip} from {t}skipped s where s.namespace = ? and s.source = ? and s.eve
 
 -- name: insert_skipped
 insert into {t}skipped (namespace, workflow, source, event_id, reason, run_id, at, version, newest, key,
-  holder_run_id, is_other_payload)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  holder_run_id, is_other_payload, parent_run_id)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: joined
+select s.parent_run_id from {t}skipped s{by_joined}
+where s.namespace = ? and s.holder_run_id = ? and s.parent_run_id is not null
 
 -- name: holder_of
 -- Without a state there is no such run any more.

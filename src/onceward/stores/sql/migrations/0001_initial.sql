@@ -270,8 +270,11 @@ create table {t}skipped (
     key {key},
     holder_run_id {key},
     is_other_payload {small} not null,
+    parent_run_id {key},
     primary key (namespace, source, event_id, workflow)
 ){packed};
+-- Who called for a run and waits for the holder of its key instead: the end of that one wakes them.
+create index {i}skipped_joined on {t}skipped (namespace, holder_run_id) where parent_run_id is not null;
 
 -- Who holds a key: one row for each that is held or remembered. The row is the lock of its key: who
 -- claims it, gives it free or lines up for it has it first. is_replaced says that a newer run waits

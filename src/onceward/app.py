@@ -395,21 +395,20 @@ class App(Registry, Receiving):
         """
         event_id: str | None = kwargs.pop("id", None)
         self._known(workflow)
+        event_id = None if event_id is None else checked_id(event_id)
         frame = frame_var.get()
         if frame is not None:
             session: Any = frame.session
-            accept = session.start_inside(
-                frame, workflow, args, kwargs, None if event_id is None else checked_id(event_id)
-            )
+            accept = session.start_inside(frame, workflow, args, kwargs, event_id)
             before = [] if event_id is None else await self._runs_before(accept)
-            run_id = before[0] if before else accept.runs[0].run_id
-            return RunHandle(self._desk, run_id, workflow, is_duplicate=bool(before))
+            if before:
+                return RunHandle(self._desk, before[0], workflow, is_duplicate=True)
+            (wanted,), place = accept.runs, (workflow.name, accept.event.source, accept.event.id)
+            return RunHandle(self._desk, wanted.run_id, workflow, started_by=place)
         self._refuse_in_workflow("start")
         worker = self.worker
         text = workflow.pack(args, kwargs, limit_bytes=self.settings.value_bytes_max)
-        hashed = None
-        if event_id is not None:
-            event_id, hashed = checked_id(event_id), ids.content_hash(text)
+        hashed = None if event_id is None else ids.content_hash(text)
         accept = start_accept(worker, workflow, event_id, text, hashed)
         accepted = await worker.accept(accept)
         if accepted.is_clash:

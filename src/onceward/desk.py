@@ -18,11 +18,12 @@ import msgspec
 from onceward.authoring.workflow import Workflow
 from onceward.core import asked, errors, ids
 from onceward.core import steer as steering
+from onceward.core.asked import LIMIT_MAX
 from onceward.core.choice import NOTHING_KEPT, Choice, copies_of, kept_rows
 from onceward.core.duration import show
-from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, RunRow, StepKey, StepRow
+from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, RunRow, Skip, StepKey, StepRow
 from onceward.core.plan import Plan, check_acknowledged
-from onceward.core.ports import Accept, Store
+from onceward.core.ports import Accept, RunFilter, Store
 from onceward.core.rules import ACTIVE, EVER, WINDOW
 from onceward.core.shown import shown
 from onceward.core.states import RunState, Verb
@@ -87,6 +88,38 @@ class Desk:
         if row is None:
             raise errors.NotFound(f"There is no run {shown(run_id)} in this namespace.")
         return row
+
+    async def started(self, run_id: str, workflow: str, source: str, event_id: str) -> tuple[str, bool]:
+        """Give the run of a start that a step's body asked for, and whether it is the one that was meant.
+
+        Args:
+            run_id: the id that its run was to have.
+            workflow: of which workflow.
+            source: of the event that starts it.
+            event_id: of the event that starts it.
+
+        Raises:
+            NotFound: the event is not stored: the step is not saved.
+            KeyTaken: another run holds its key, and the workflow rejects it.
+        """
+        if await self.ask("run", run_id) is not None:
+            return run_id, True
+        where = RunFilter(workflow=workflow, source=source, event_id=event_id, limit=LIMIT_MAX)
+        for row in await self.ask("runs", where):
+            if not row.replay_id:
+                return row.run_id, False  # its id= was used before
+        for skipped in await self.ask("skipped", source, event_id):
+            if skipped.workflow != workflow:
+                continue
+            holder_run_id = skipped.holder_run_id or ""
+            if skipped.reason is not Skip.RETURNED:
+                raise errors.KeyTaken(skipped.workflow, skipped.key or "", holder_run_id)
+            return holder_run_id, False
+        raise errors.NotFound(
+            f"Run {run_id} does not exist: the step whose body starts it is not saved.",
+            means="What a body starts begins with the checkpoint of its step, or not at all.",
+            todo="Ask after the step; to wait for a run in a workflow, write ctx.step.call.",
+        )
 
     async def ended(self, run_id: str, timeout_ms: Millis | None) -> RunRow:
         """Give the run when it has ended.

@@ -31,7 +31,8 @@ class RunHandle(Generic[R_co]):
     """One run, by id; every method asks the store. Got from `App.start`, `App.emit` and `App.run`.
 
     Attributes:
-        run_id: the run's id.
+        run_id: the run's id. Of a start inside a step's body whose key another run holds it is that
+            run's, from the first question on that is asked after the step is saved.
         is_duplicate: for a start: the run existed already, by its ``id=`` or because it holds the key.
     """
 
@@ -42,11 +43,27 @@ class RunHandle(Generic[R_co]):
         workflow: Workflow[..., R_co] | None = None,
         *,
         is_duplicate: bool = False,
+        started_by: tuple[str, str, str] | None = None,
     ) -> None:
         self._desk = desk
         self._workflow = workflow
+        # The workflow, source and id of a start that a step's body brings, until it is seen.
+        self._started_by = started_by
         self.run_id = run_id
         self.is_duplicate = is_duplicate
+
+    async def _known(self) -> str:
+        """Give the run's id; of a start inside a step's body once it is known which run it is.
+
+        Raises:
+            NotFound: the step is not saved yet.
+            KeyTaken: there is no run, since another holds the key.
+        """
+        if self._started_by is not None:
+            self.run_id, is_own = await self._desk.started(self.run_id, *self._started_by)
+            self.is_duplicate = self.is_duplicate or not is_own
+            self._started_by = None
+        return self.run_id
 
     async def row(self) -> RunRow:
         """Give everything that is stored of the run itself.
@@ -54,7 +71,7 @@ class RunHandle(Generic[R_co]):
         Raises:
             NotFound: no such run in this namespace.
         """
-        return await self._desk.run_row(self.run_id)
+        return await self._desk.run_row(await self._known())
 
     async def state(self) -> RunState:
         """Give where the run stands.
@@ -77,9 +94,12 @@ class RunHandle(Generic[R_co]):
             RunFailed: it failed; the type and message of what ended it.
             RunWasCancelled: it was cancelled.
             TimeoutError: it has not ended yet.
-            NotFound: no such run in this namespace.
+            NotFound: no such run in this namespace; or it was started inside a step that is not saved yet.
+            KeyTaken: it was started inside a step, and there is no such run: another holds the key.
         """
-        row = await self._desk.ended(self.run_id, None if timeout is None else to_ms(timeout, what="timeout"))
+        row = await self._desk.ended(
+            await self._known(), None if timeout is None else to_ms(timeout, what="timeout")
+        )
         if row.state is RunState.CANCELLED:
             raise errors.RunWasCancelled(f"Run {row.run_id} of {row.workflow!r} was cancelled.")
         if row.state is RunState.FAILED:
@@ -101,15 +121,15 @@ class RunHandle(Generic[R_co]):
         Raises:
             ConfigError: *generation* cannot be one.
         """
-        return await self._desk.ask("steps", self.run_id, asked.checked_generation(generation))  # type: ignore[no-any-return]
+        return await self._desk.ask("steps", await self._known(), asked.checked_generation(generation))  # type: ignore[no-any-return]
 
     async def attempts(self) -> list[AttemptRow]:
         """Give the attempts that ended without ending their generation well, oldest first."""
-        return await self._desk.ask("attempts", self.run_id)  # type: ignore[no-any-return]
+        return await self._desk.ask("attempts", await self._known())  # type: ignore[no-any-return]
 
     async def children(self) -> list[RunRow]:
         """Give the runs that this run started or called."""
-        return await self._desk.ask("children", self.run_id)  # type: ignore[no-any-return]
+        return await self._desk.ask("children", await self._known())  # type: ignore[no-any-return]
 
     async def retry(self, *, actor: str = "app") -> Reply:
         """Begin the next attempt of the same generation; saved steps are kept.
@@ -122,7 +142,7 @@ class RunHandle(Generic[R_co]):
         Raises:
             StateConflict: the run completed, was cancelled, is held or being cancelled.
         """
-        return await self._desk.steer(Verb.RETRY, self.run_id, actor=actor)
+        return await self._desk.steer(Verb.RETRY, await self._known(), actor=actor)
 
     async def plan(
         self,
@@ -153,7 +173,7 @@ class RunHandle(Generic[R_co]):
             NotFound: no such run in this namespace.
         """
         choice = choice_of(from_step, keep, drop)
-        return await self._desk.planner.plan(self.run_id, checked_verb(verb), choice, payload)
+        return await self._desk.planner.plan(await self._known(), checked_verb(verb), choice, payload)
 
     async def restart(
         self,
@@ -190,7 +210,7 @@ class RunHandle(Generic[R_co]):
         """
         choice = choice_of(from_step, keep, drop)
         restart = restart_of(choice, plan, request_id, is_given=acknowledge)
-        return await self._desk.steer(Verb.RESTART, self.run_id, actor=actor, restart=restart)
+        return await self._desk.steer(Verb.RESTART, await self._known(), actor=actor, restart=restart)
 
     async def replay(
         self,
@@ -224,7 +244,9 @@ class RunHandle(Generic[R_co]):
             NotFound: no such run in this namespace.
         """
         choice = choice_of(from_step, keep, drop)
-        run_id, is_duplicate = await self._desk.replay(self.run_id, choice, payload, request_id, actor, plan)
+        run_id, is_duplicate = await self._desk.replay(
+            await self._known(), choice, payload, request_id, actor, plan
+        )
         return RunHandle(self._desk, run_id, self._workflow, is_duplicate=is_duplicate)
 
     async def cancel(self, *, actor: str = "app") -> Reply:
@@ -236,7 +258,7 @@ class RunHandle(Generic[R_co]):
         Returns:
             What happened: it is being cancelled, was cancelled before it began, or had ended.
         """
-        return await self._desk.steer(Verb.CANCEL, self.run_id, actor=actor)
+        return await self._desk.steer(Verb.CANCEL, await self._known(), actor=actor)
 
     async def answer(self, answer: str, *, actor: str = "app") -> Reply:
         """Let a held run go on, or give it up.
@@ -249,7 +271,7 @@ class RunHandle(Generic[R_co]):
             StateConflict: the run is not held.
             ConfigError: there is no such answer.
         """
-        return await self._desk.steer(Verb.ANSWER, self.run_id, actor=actor, answer=answer)
+        return await self._desk.steer(Verb.ANSWER, await self._known(), actor=actor, answer=answer)
 
     async def dismiss(self, *, actor: str = "app") -> Reply:
         """Take a failed run off the list of open problems.
@@ -260,7 +282,7 @@ class RunHandle(Generic[R_co]):
         Raises:
             StateConflict: the run did not fail.
         """
-        return await self._desk.steer(Verb.DISMISS, self.run_id, actor=actor)
+        return await self._desk.steer(Verb.DISMISS, await self._known(), actor=actor)
 
     def __repr__(self) -> str:
         """Show the id."""

@@ -318,18 +318,21 @@ class SyncApp:
 
 
 class SyncRunHandle(Generic[R_co]):
-    """A run, by id; the blocking twin of `RunHandle`.
-
-    Attributes:
-        run_id: the run's id.
-        is_duplicate: for a start with an ``id=``: the run existed already.
-    """
+    """A run, by id; the blocking twin of `RunHandle`."""
 
     def __init__(self, app: SyncApp, handle: RunHandle[R_co]) -> None:
         self._app = app
         self._handle = handle
-        self.run_id = handle.run_id
-        self.is_duplicate = handle.is_duplicate
+
+    @property
+    def run_id(self) -> str:
+        """Give the run's id; see `RunHandle`."""
+        return self._handle.run_id
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Say whether the run existed already; see `RunHandle`."""
+        return self._handle.is_duplicate
 
     def row(self) -> RunRow:
         """Give everything that is stored of the run itself."""

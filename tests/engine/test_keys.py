@@ -14,6 +14,7 @@ from onceward import (
     Context,
     Event,
     KeyTaken,
+    NotFound,
     Permanent,
     RunHandle,
     RunState,
@@ -538,6 +539,73 @@ def test_a_call_for_a_key_that_is_rejected_fails(store_url: str) -> None:
         assert "KeyTaken" in await (await app.start(callers.parent, "call")).result()
         orders.gate.set()
         await holder.result()
+
+    run_app(app, scenario)
+
+
+@pytest.mark.parametrize("clash", ["return", "reject"])
+@pytest.mark.parametrize("has_id", [False, True])
+def test_a_handle_from_inside_a_step_says_what_became_of_its_start(
+    store_url: str, clash: Any, has_id: bool
+) -> None:
+    """Before the step is saved there is no run; afterwards it is the holder's, or there is none."""
+    app = make_app(store_url)
+    orders = Orders(app, clash=clash)
+    handles: list[RunHandle[Any]] = []
+    told: list[str] = []
+
+    @app.workflow()
+    async def parent(ctx: Context) -> str:
+        async def start() -> str:
+            options: dict[str, Any] = {"id": "mine"} if has_id else {}
+            handle = await app.start(orders.fulfil, {"order": 7, "name": "inside"}, **options)
+            try:
+                await handle.result()
+            except (NotFound, KeyTaken) as error:
+                told.append(error.what)
+            handles.append(handle)
+            return "started"
+
+        return await ctx.step.run("start", start)
+
+    async def scenario() -> None:
+        holder = (await emit(app, "first")).runs[0]
+        assert await (await app.start(parent)).result() == "started"
+        assert "is not saved" in told[0]
+        orders.gate.set()
+        assert await holder.result() == "first"
+        assert await (await app.start(parent)).result() == "started"
+        for handle in handles:
+            if clash == "reject":
+                for verb in (handle.result, handle.state, handle.cancel, handle.steps):
+                    with pytest.raises(KeyTaken, match=holder.run_id):
+                        await verb()
+            else:
+                assert await handle.result() == "first"
+                assert (handle.run_id, handle.is_duplicate) == (holder.run_id, True)
+
+    run_app(app, scenario)
+
+
+def test_a_handle_from_inside_a_step_is_that_of_its_run(store_url: str) -> None:
+    app = make_app(store_url)
+    orders = Orders(app)
+    handles: list[RunHandle[Any]] = []
+
+    @app.workflow()
+    async def parent(ctx: Context) -> None:
+        async def start() -> None:
+            handles.append(await app.start(orders.fulfil, {"order": 8, "name": "inside"}))
+
+        await ctx.step.run("start", start)
+
+    async def scenario() -> None:
+        orders.gate.set()
+        await (await app.start(parent)).result()
+        (handle,) = handles
+        before = handle.run_id
+        assert await handle.result() == "inside"
+        assert (handle.run_id, handle.is_duplicate) == (before, False)
 
     run_app(app, scenario)
 

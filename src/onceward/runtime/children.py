@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from onceward.core.model import RunRow
+from onceward.core.ports import RunMove
 from onceward.core.states import TERMINAL
 
 if TYPE_CHECKING:
@@ -48,11 +49,18 @@ class Children:
         for parent in list(self._joined.get(run.run_id, ())):
             parent.child_ended(run)
 
-    def look_at(self, run_id: str) -> None:
-        """Look for those who wait for a run that somebody else may have ended."""
-        parents = list(dict.fromkeys(self._joined.get(run_id, ())))
+    def steered(self, run_id: str, move: RunMove) -> None:
+        """Hear that an operator changed a run: if that ended it, look for those who wait for its end."""
+        worker = self._worker
+        parents = list(dict.fromkeys(self._joined.get(run_id, ()))) if move.state in TERMINAL else []
+        if move.wakes_run_id is not None:
+            parent = worker.executions.get(move.wakes_run_id)
+            if parent is not None:
+                parents.append(parent)
+            else:
+                worker.claim_due()
         if parents:
-            self._worker.spawn(self.look(parents))
+            worker.spawn(self.look(parents))
 
     def watch(self, parent: Execution) -> None:
         """Make sure that *parent* hears of children that may have ended before it was claimed."""

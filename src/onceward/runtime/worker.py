@@ -514,14 +514,7 @@ class Worker:
             execution.stop("lost")
         if move.due_at is not None or move.key is not None:
             self.claim_due()
-        if move.key is not None and move.state in TERMINAL:
-            self.children.look_at(run_id)
-        if move.wakes_run_id is not None:
-            parent = self.executions.get(move.wakes_run_id)
-            if parent is not None:
-                self.spawn(self.children.look([parent]))
-            else:
-                self.claim_due()
+        self.children.steered(run_id, move)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run something of the worker's own in a task; stopping waits for it."""

@@ -12,6 +12,7 @@ from onceward.authoring.options import (
     DEFAULT_RUN_RETRY,
     DEFAULT_STEP_RETRY,
     StepOptions,
+    Unknown,
     key_memory_of,
     rules_of,
 )
@@ -39,6 +40,7 @@ class Registry:
     def __init__(self) -> None:
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._sources: dict[str, Source] = {}
+        self._steps: dict[str, Step[..., Any]] = {}  # decorated ones, the last of a name
         self._texts: list[str] = []  # types of own events, as workflows are on them
 
     @property
@@ -86,6 +88,7 @@ class Registry:
         timeout: Duration | None = None,
         key_scope: KeyScope = "step",
         key_memory: Duration | None = None,
+        unknown: Unknown | None = None,
     ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
     def step(
         self,
@@ -97,6 +100,7 @@ class Registry:
         timeout: Duration | None = None,
         key_scope: KeyScope = "step",
         key_memory: Duration | None = None,
+        unknown: Unknown | None = None,
     ) -> Any:
         """Make a function a step: called in a run it is saved, elsewhere it is itself.
 
@@ -108,9 +112,14 @@ class Registry:
             key_scope: ``"business"`` for an idempotency key that a restart or replay hands out again.
             key_memory: how long the receiver remembers the key. A try that is not known to have ended
                 is not run again after that: the run is held for a person.
+            unknown: what becomes of a try that began and has no saved end, after a crash, a time-out, a
+                stop, or an `OutcomeUnknown` of its own. ``"retry"`` runs it again. ``"ask"`` holds the run
+                for a person; see `RunHandle.questions`. A function looks: it gets the step's
+                arguments and returns `Happened` or `DidNotHappen`. By default it is ``"retry"``, and with
+                ``max_tries=1`` the step fails when a crash or a stop cut it off.
 
         Raises:
-            ConfigError: the name or *key_scope* cannot be used, or *timeout* or *key_memory* is no
+            ConfigError: the name, *key_scope* or *unknown* cannot be used, or *timeout* or *key_memory* is no
                 length of time.
         """
         options = StepOptions(
@@ -118,11 +127,13 @@ class Registry:
             timeout_ms=None if timeout is None else to_ms(timeout, what="timeout of a step"),
             key_scope=key_scope,
             key_memory_ms=key_memory_of(key_memory, "a step"),
+            unknown=unknown,
         )
 
         def decorate(function: Callable[..., Any]) -> Step[..., Any]:
             chosen = name_of(function, name, "step")
-            return Step(function, chosen, options)
+            made = self._steps[chosen] = Step(function, chosen, options)
+            return made
 
         return decorate if function is None else decorate(function)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from onceward.authoring.keys import KEY_SCOPES, KeyScope
 from onceward.core import errors
@@ -20,6 +20,15 @@ DEFAULT_RUN_RETRY = Retry(max_tries=1)
 once fails again. Lost holders are not counted here."""
 
 
+Check: TypeAlias = Callable[..., Any]
+"""Looks whether a step took effect: gets its arguments, gives `Happened` or `DidNotHappen`."""
+
+Unknown: TypeAlias = Literal["retry", "ask"] | Check
+"""What becomes of a step that began and has no saved end."""
+
+UNKNOWN = ("retry", "ask")
+
+
 @dataclass(frozen=True, slots=True)
 class StepOptions:
     """How one step is tried.
@@ -29,12 +38,15 @@ class StepOptions:
         timeout_ms: how long one try may take.
         key_scope: what its idempotency key belongs to.
         key_memory_ms: how long the receiver remembers the key, if that is known.
+        unknown: what becomes of it when it began and has no saved end; None for running it again, or
+            for failing where it may be tried once only.
     """
 
     retry: Retry = DEFAULT_STEP_RETRY
     timeout_ms: Millis | None = None
     key_scope: KeyScope = "step"
     key_memory_ms: Millis | None = None
+    unknown: Unknown | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no policy before it is asked for one, which is when the step fails."""
@@ -46,6 +58,28 @@ class StepOptions:
                 todo='Write key_scope="step" for a key of this run\'s generation, or key_scope="business" '
                 "for one that a restart and a replay hand out again.",
             )
+        if self.unknown is not None and self.unknown not in UNKNOWN and not callable(self.unknown):
+            raise errors.ConfigError(
+                f"The unknown of a step cannot be {shown(self.unknown)}.",
+                means="It says what becomes of a step that began and has no saved end.",
+                todo='Write unknown="retry" to run it again, unknown="ask" to ask a person, or give a function '
+                "that looks whether it took effect.",
+            )
+
+    @property
+    def if_unknown(self) -> Literal["retry", "fail", "ask", "check"]:
+        """Give what an unknown outcome leads to."""
+        if self.unknown is None:
+            # How long its receiver knows the key was said: until then it is safe to run again.
+            return "fail" if self.retry.is_once and self.key_memory_ms is None else "retry"
+        if isinstance(self.unknown, str):
+            return self.unknown
+        return "check"
+
+    @property
+    def keeps_start(self) -> bool:
+        """Say whether that a try begins is saved before it does."""
+        return self.if_unknown != "retry"
 
 
 def key_memory_of(key_memory: Duration | None, whose: str) -> Millis | None:

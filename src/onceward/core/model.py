@@ -315,7 +315,8 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         item: which element of a loop; empty for none.
         ordinal: which use of that name and item, counted from 1.
         seq: the order in which outcomes were saved.
-        kind: ``run``, ``sleep``, ``call``, ``start``, ``emit``, ``uuid``, ``now`` or ``random``.
+        kind: ``run``, ``sleep``, ``call``, ``start``, ``emit``, ``uuid``, ``now``, ``random``
+            or ``undo``.
         state: ``open``, ``done``, ``failed``, ``cancelled`` or ``cut``.
         attempt: of the run, in which this was saved.
         started_at: when it began.
@@ -327,6 +328,8 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         child_run_id: the run that it started or called.
         origin: run and generation that a copied record comes from.
         inputs_hash: of what it was called with, for whoever compares; None where nobody does.
+        begun: JSON text: the try that began and has no saved end, where that is kept; see
+            `onceward.core.unknown`.
     """
 
     name: str
@@ -345,6 +348,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     child_run_id: str | None = None
     origin: str | None = None
     inputs_hash: str | None = None
+    begun: str | None = None
 
     @property
     def key(self) -> StepKey:

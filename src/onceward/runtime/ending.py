@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from onceward.core.model import AttemptRow, RunRow, StepKey, StepRow
 from onceward.core.ports import RunMove
 from onceward.core.states import TERMINAL, RunState, StepState
 from onceward.core.steer import key_of
+from onceward.runtime import unknown
 from onceward.runtime.records import deadline_error, error_text, failed_steps, json_text, one_line
 
 if TYPE_CHECKING:
@@ -39,7 +41,9 @@ async def finish(execution: Execution, value: Any, error: BaseException | None) 
     why = execution.stopping
     if why == "lost":
         return
-    if why == "suspend":
+    if why == "suspend" and execution.questions:
+        await _hold(execution, *unknown.questions(execution))
+    elif why == "suspend":
         await _leave_until_due(execution)
     elif why == "release":
         state = RunState.CANCELLING if execution.cancel.is_on else RunState.QUEUED
@@ -47,7 +51,8 @@ async def finish(execution: Execution, value: Any, error: BaseException | None) 
     elif execution.cancel.is_on:
         await _end(execution, move_of(execution, RunState.CANCELLED, error=_clean_up_error(execution, error)))
     elif why == "hold" or execution.hold_reason is not None:
-        await _hold(execution, execution.hold_reason or "held")
+        record = execution.hold_record
+        await _hold(execution, execution.hold_reason or "held", [] if record is None else [record])
     elif why == "deadline":
         await _fail(execution, deadline_error(execution.run), may_retry=False)
     elif error is None:
@@ -157,16 +162,24 @@ def _to_run_again(execution: Execution, failed: list[StepKey]) -> list[StepRow]:
 
 def _reopened(row: StepRow) -> StepRow:
     wake_at = row.wake_at if row.kind == "sleep" else None  # a deadline never moves (I14)
+    begun = None if row.state is StepState.FAILED else row.begun  # what was cut off may have happened
     return msgspec.structs.replace(
-        row, state=StepState.OPEN, tries=0, output=None, error=None, ended_at=None, wake_at=wake_at
+        row,
+        state=StepState.OPEN,
+        tries=0,
+        output=None,
+        error=None,
+        ended_at=None,
+        wake_at=wake_at,
+        begun=begun,
     )
 
 
-async def _hold(execution: Execution, reason: str) -> None:
+async def _hold(execution: Execution, reason: str, records: Sequence[StepRow] = ()) -> None:
     _log.warning("run %s of %s is held: %s", execution.run_id, execution.run.workflow, reason)
     now = execution.worker.now_ms()
     move = move_of(execution, RunState.HELD, reason=reason, problem_at=now)
-    await _end(execution, move, execution.hold_record)
+    await _end(execution, move, records)
 
 
 def unstorable_text(error: errors.OncewardError) -> str:
@@ -223,12 +236,12 @@ def move_of(execution: Journal, state: RunState, **changes: Any) -> RunMove:
     )
 
 
-async def _end(execution: Execution, move: RunMove, record: StepRow | None = None) -> None:
+async def _end(execution: Execution, move: RunMove, records: Sequence[StepRow] = ()) -> None:
     """Commit the move together with whatever checkpoint still waits (RULINGS 5)."""
     execution.check_previous()
     pending = execution.operation()
     pending.move = move
-    if record is not None:
+    for record in records:
         pending.steps[record.key] = record
     if not execution.is_ending:
         execution.is_ending = True

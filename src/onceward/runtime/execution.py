@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -38,7 +38,7 @@ from onceward.runtime.journal import Journal
 from onceward.runtime.parking import Parking
 from onceward.runtime.recall import Recall
 from onceward.runtime.records import error_text, failure_of
-from onceward.runtime.tries import call_body, run_step
+from onceward.runtime.tries import Call, call_body, run_step
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -87,6 +87,7 @@ class Execution(Journal):
         self.calls = 0  # verbs in progress, parked ones included
         self.made = MadeCalls()
         self.steps_in_flight: set[StepKey] = set()
+        self.questions: dict[StepKey, StepRow] = {}  # what a person is to be asked about
         self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
         self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
         self.branches = Branches(self.loop)
@@ -210,6 +211,17 @@ class Execution(Journal):
                 task.cancel()
             if self._parking is not None:
                 self._parking.cut()
+
+    @contextlib.contextmanager
+    def in_flight(self, key: StepKey) -> Iterator[None]:
+        """Keep the run in memory while a step is about to begin or its body runs."""
+        self.steps_in_flight.add(key)
+        try:
+            yield
+        finally:
+            self.steps_in_flight.discard(key)
+            if self.worker.is_draining and not self.steps_in_flight:
+                self.loop.call_soon(self.drain)
 
     def drain(self) -> None:
         """Leave memory at the next boundary between steps, charging nothing."""
@@ -341,7 +353,8 @@ class Execution(Journal):
                 self._refuse_function(key, record, error)
             if record is not None and record.state is not StepState.OPEN:
                 return self.answer(record, facts.result)
-            return await run_step(self, key, function, facts, args, kwargs, options, record)
+            call = Call(key, function, facts, args, kwargs, options)
+            return await run_step(self, call, record)
         except asyncio.CancelledError as error:
             self._note_cut(key, "run", error)
             raise

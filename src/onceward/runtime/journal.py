@@ -187,6 +187,7 @@ class Journal:
         if record is not None:
             started_at = record.started_at
             more.setdefault("child_run_id", record.child_run_id)
+            more.setdefault("begun", record.begun)
         self._seq += 1
         return StepRow(
             name=key.name,

@@ -46,6 +46,7 @@ class StepColumns(msgspec.Struct, omit_defaults=True):
     child_run_id: str | None = None
     origin: str | None = None
     inputs_hash: str | None = None
+    begun: str | None = None
 
 
 class EventColumns(msgspec.Struct, omit_defaults=True):
@@ -225,6 +226,7 @@ def step_columns(run_id: str, fence: int, generation: int, steps: Sequence[StepR
             step.child_run_id,
             step.origin,
             step.inputs_hash,
+            step.begun,
         )
         for step in steps
     ]

@@ -62,6 +62,7 @@ def _step_parameters(namespace: str, run_id: str, generation: int, step: StepRow
         step.child_run_id,
         step.origin,
         step.inputs_hash,
+        step.begun,
     )
 
 

@@ -37,6 +37,7 @@ def a_checkpoint_comes_back_with_every_column(stores: StoreFactory) -> None:
         child_run_id=process.queue("evt_2").run_id,
         origin="run_y/1",
         inputs_hash="abc",
+        begun='{"at": 1}',
     )
 
     assert process.save(run, full)

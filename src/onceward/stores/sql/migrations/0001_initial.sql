@@ -172,6 +172,7 @@ create table {t}step (
     child_run_id {key},
     origin {key},
     inputs_hash {key},
+    begun text,
     primary key (namespace, run_id, generation, name, item, ordinal)
 ){packed};
 

@@ -214,7 +214,7 @@ class Desk:
             )
             if decision.steer is None:
                 return decision.reply
-            wanted = decision.steer.audit.detail
+            wanted = None if about is None else decision.steer.audit.detail
             try:
                 is_done = await worker.read(worker.store.steer, decision.steer)
             except errors.ReplyLost:

@@ -337,6 +337,12 @@ class Desk:
                 means="There is nothing to replay from.",
                 todo=f"Its saved steps are: {known}.",
             )
+        if any(row.kind == "undo" for row in rows):
+            raise errors.StateConflict(
+                f"Steps of run {run_id} were undone.",
+                means="A replay that keeps their records would take them for done. Nothing was started.",
+                todo="Replay it without from_step=, or restart it.",
+            )
         origin = ids.composed(run_id, (await self.run_row(run_id)).generation)
         return [
             msgspec.structs.replace(row, origin=origin)

@@ -22,6 +22,7 @@ from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
 from onceward.core.retry import Retry
 from onceward.core.rules import Place
+from onceward.core.shown import shown
 from onceward.core.texts import name_of
 from onceward.core.triggers import OWN, Trigger
 
@@ -158,6 +159,7 @@ class Registry:
         once: Duration | None = None,
         clash: Literal["return", "reject", "replace", "queue"] | None = None,
         on_redelivery: Literal["nothing", "retry"] = "nothing",
+        undo: Literal["on_failure"] | None = None,
     ) -> WorkflowDecorator: ...
     def workflow(
         self,
@@ -174,6 +176,7 @@ class Registry:
         once: Duration | None = None,
         clash: Literal["return", "reject", "replace", "queue"] | None = None,
         on_redelivery: Literal["nothing", "retry"] = "nothing",
+        undo: Literal["on_failure"] | None = None,
     ) -> Any:
         """Register a workflow: a function that takes the context first.
 
@@ -199,6 +202,8 @@ class Registry:
                 run that holds it; ``"reject"``: it gets none; ``"replace"``: that run is cancelled and a
                 new one waits for its end; ``"queue"``: a new one waits. The last two not with "ever".
             on_redelivery: with ``"retry"`` a redelivery retries the event's run, if it failed.
+            undo: with ``"on_failure"`` a run that fails for good, or is cancelled, undoes what its steps
+                did before it ends: the undo of each done step, the last one first; see `Step.undo`.
 
         Raises:
             ConfigError: the name is taken or cannot be used, *on* is no trigger or names a source
@@ -212,7 +217,14 @@ class Registry:
         rules, fetch = rules_of(
             version=version, stale=stale, key=key, once=once, clash=clash, on_redelivery=on_redelivery
         )
-        decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms, rules, fetch))
+        if undo not in (None, "on_failure"):
+            raise errors.ConfigError(
+                f"The undo of a workflow cannot be {shown(undo)}.",
+                means="It says when what its steps did is undone.",
+                todo='Write undo="on_failure", or leave it out and call ctx.step.undo(…) where it is wanted.',
+            )
+        policies = Policies(retry, deadline_ms, rules, fetch, undo == "on_failure")
+        decorator = WorkflowDecorator(self._register, on, name, policies)
         return decorator if function is None else decorator(function)
 
     def _register(self, workflow: Workflow[..., Any]) -> None:

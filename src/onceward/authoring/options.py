@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from onceward.authoring.keys import KEY_SCOPES, KeyScope
@@ -40,6 +40,7 @@ class StepOptions:
         key_memory_ms: how long the receiver remembers the key, if that is known.
         unknown: what becomes of it when it began and has no saved end; None for running it again, or
             for failing where it may be tried once only.
+        undo: what gives back what it did.
     """
 
     retry: Retry = DEFAULT_STEP_RETRY
@@ -47,6 +48,7 @@ class StepOptions:
     key_scope: KeyScope = "step"
     key_memory_ms: Millis | None = None
     unknown: Unknown | None = None
+    undo: Undo | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no policy before it is asked for one, which is when the step fails."""
@@ -79,7 +81,20 @@ class StepOptions:
     @property
     def keeps_start(self) -> bool:
         """Say whether that a try begins is saved before it does."""
-        return self.if_unknown != "retry"
+        return self.if_unknown != "retry" or self.undo is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What gives back what a step did.
+
+    Attributes:
+        function: called with the step's result, and by name with those of its arguments that it takes.
+        options: how it is tried.
+    """
+
+    function: Callable[..., Any]
+    options: StepOptions = field(default_factory=StepOptions)
 
 
 def key_memory_of(key_memory: Duration | None, whose: str) -> Millis | None:

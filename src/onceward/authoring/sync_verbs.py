@@ -172,6 +172,10 @@ class SyncStepVerbs:
         caller = threading.current_thread()
         return self._wait(self._session.step(name, str(item), body, args, {}, options, caller))
 
+    def undo(self, name: str, *, item: object = "") -> list[str]:
+        """Undo what the run did so far; see `StepVerbs.undo`."""
+        return self._wait(self._session.undo(name, str(item), threading.current_thread()))
+
     def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
         """Sleep until a deadline that is fixed when it is first reached; see `StepVerbs.sleep`."""
         delay_ms = to_ms(delay, what=f"delay of sleep {name!r}")

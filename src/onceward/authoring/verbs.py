@@ -205,6 +205,22 @@ class StepVerbs:
         return await self._session.step(name, str(item), body, args, {}, options, None)
 
     @noted
+    async def undo(self, name: str, *, item: object = "") -> list[str]:
+        """Undo what the run did so far: the undo of each done step, the last one first.
+
+        Each is a step of its own. Steps of unknown outcome are looked at first, by their check or by a
+        person; what was undone before is not undone again. An undo that fails holds the run.
+
+        Args:
+            name: what identifies this in the run.
+            item: which element of a loop this is.
+
+        Returns:
+            The steps that were undone, in that order.
+        """
+        return await self._session.undo(name, str(item), None)
+
+    @noted
     async def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
         """Sleep until a deadline that is fixed when it is first reached; costs a row.
 

@@ -10,7 +10,7 @@ import msgspec
 from onceward.core import errors, unknown
 from onceward.core.model import AttemptRow, AuditRow, KeyClaim, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import RunMove, Steer
-from onceward.core.states import TABLE, TERMINAL, Cell, Effect, RunState, StepState, Verb
+from onceward.core.states import TABLE, TERMINAL, UNDONE, Cell, Effect, RunState, StepState, Verb
 
 ANSWERS = unknown.TO_OTHER_HOLDS
 """What a held run can be answered: go on with another attempt, or give up."""
@@ -96,6 +96,8 @@ def decide(
     effect = cell.effect
     if effect is Effect.REFUSE:
         raise refusal(verb, run, cell)
+    if effect is Effect.NEW_ATTEMPT and any(row.kind == "undo" for row in steps):
+        raise refusal(verb, run, UNDONE)
     text = cell.reply
     is_fresh = run.started_at is None and run.attempt == 1 and run.generation == 1
     if effect is Effect.CANCEL_NOW and not is_fresh:
@@ -115,7 +117,12 @@ def decide(
         reopen = list(failed)
     elif effect is Effect.BRING_FORWARD:
         move.state, move.due_at = RunState.QUEUED, now
-        reopen = [row.key for row in steps if row.state is StepState.OPEN and row.kind == "run"]
+        open_rows = [row for row in steps if row.state is StepState.OPEN]
+        reopen = [
+            row.key
+            for row in open_rows
+            if row.kind == "run" or (row.kind == "undo" and row.wake_at is not None)
+        ]
     elif effect is Effect.NEW_GENERATION:
         _go_on(move, run, now, deadline_ms)
         move.generation, move.attempt, move.started_at = run.generation + 1, 1, None

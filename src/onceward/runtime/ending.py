@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from onceward.authoring.made import not_awaited
 from onceward.core import errors, retry, takeover
-from onceward.core.model import AttemptRow, RunRow, StepKey, StepRow
+from onceward.core.model import AttemptRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import RunMove
 from onceward.core.states import TERMINAL, RunState, StepState
 from onceward.core.steer import key_of
@@ -30,13 +31,61 @@ FAR_MS = 100 * 366 * 86_400_000
 """A due time for runs that wait for something without a time of their own."""
 
 
-async def finish(execution: Execution, value: Any, error: BaseException | None) -> None:
-    """Commit what became of this go at the run.
+@dataclass(frozen=True)
+class Verdict:
+    """What the end of the code means for the run.
+
+    Attributes:
+        output: its result as JSON text, if it is completed.
+        failure: JSON text of what failed it, if it failed.
+        error: the same as it was raised.
+        delay_ms: when the next attempt begins; None if there is none.
+    """
+
+    output: str | None = None
+    failure: str | None = None
+    error: BaseException | None = None
+    delay_ms: Millis | None = None
+
+
+NO_VERDICT = Verdict()
+"""Of a run whose code is not over, or whose end is decided by what stopped it."""
+
+
+def judge(execution: Execution, value: Any, error: BaseException | None) -> Verdict:
+    """Say what the end of the code means.
 
     Args:
         execution: the run, its code unwound.
         value: what the workflow returned.
         error: what it raised, or what unwound it.
+    """
+    why = execution.stopping
+    if (
+        execution.cancel.is_on
+        or execution.hold_reason is not None
+        or why not in (None, "rewound", "deadline")
+    ):
+        return NO_VERDICT
+    if execution.undoing.failure is not None:
+        return Verdict(failure=execution.undoing.failure)
+    if why == "deadline":
+        return _failed(execution, deadline_error(execution.run), may_retry=False)
+    if error is None:
+        return _result(execution, value)
+    if isinstance(error, asyncio.CancelledError) and execution.worker.is_cut_down():
+        return NO_VERDICT
+    # What was undone would count as done for the next attempt.
+    return _failed(execution, error, may_retry=not execution.undoing.undone)
+
+
+async def finish(execution: Execution, error: BaseException | None, verdict: Verdict) -> None:
+    """Commit what became of this go at the run.
+
+    Args:
+        execution: the run, its code unwound.
+        error: what the code raised, or what unwound it.
+        verdict: what that means.
     """
     why = execution.stopping
     if why == "lost":
@@ -48,19 +97,23 @@ async def finish(execution: Execution, value: Any, error: BaseException | None) 
     elif why == "release":
         state = RunState.CANCELLING if execution.cancel.is_on else RunState.QUEUED
         await _end(execution, move_of(execution, state, due_at=execution.worker.now_ms()))
+    elif execution.cancel.is_on and execution.undoing.is_over and why == "hold":
+        await _hold(execution, execution.hold_reason or "held")
     elif execution.cancel.is_on:
-        await _end(execution, move_of(execution, RunState.CANCELLED, error=_clean_up_error(execution, error)))
+        move = move_of(execution, RunState.CANCELLED, error=_clean_up_error(execution, error))
+        move.warning = _warning(execution, [])
+        await _end(execution, move)
     elif why == "hold" or execution.hold_reason is not None:
         record = execution.hold_record
         await _hold(execution, execution.hold_reason or "held", [] if record is None else [record])
-    elif why == "deadline":
-        await _fail(execution, deadline_error(execution.run), may_retry=False)
-    elif error is None:
-        await _complete(execution, value)
-    elif isinstance(error, asyncio.CancelledError) and execution.worker.is_cut_down():
-        execution.stopping = "lost"
+    elif verdict.failure is not None:
+        await _fail(execution, verdict)
+    elif verdict is not NO_VERDICT:
+        move = move_of(execution, RunState.COMPLETED, output=verdict.output)
+        move.warning = _warning(execution, execution.recall.unreached())
+        await _end(execution, move)
     else:
-        await _fail(execution, error)
+        execution.stopping = "lost"
 
 
 def is_given_up(run: RunRow) -> bool:
@@ -85,11 +138,10 @@ def _clean_up_error(execution: Execution, error: BaseException | None) -> str | 
     return error_text(error)
 
 
-async def _complete(execution: Execution, value: Any) -> None:
+def _result(execution: Execution, value: Any) -> Verdict:
     workflow = execution.workflow
     if forgotten := execution.made.take_forgotten(execution.loop):
-        await _fail(execution, not_awaited(forgotten, f"workflow {workflow.name!r}"), may_retry=False)
-        return
+        return _failed(execution, not_awaited(forgotten, f"workflow {workflow.name!r}"), may_retry=False)
     try:
         text = workflow.result_codec.encode(
             value,
@@ -97,18 +149,35 @@ async def _complete(execution: Execution, value: Any) -> None:
             limit_bytes=execution.worker.settings.value_bytes_max,
         )
     except errors.OncewardError as error:
-        await _fail(execution, error, may_retry=False)
-        return
-    move = move_of(execution, RunState.COMPLETED, output=text)
-    move.warning = execution.recall.unreached_text()
-    await _end(execution, move)
+        return _failed(execution, error, may_retry=False)
+    return Verdict(output=text)
 
 
-async def _fail(execution: Execution, error: BaseException, *, may_retry: bool = True) -> None:
+def _failed(execution: Execution, error: BaseException, *, may_retry: bool) -> Verdict:
     worker, run = execution.worker, execution.run
     now = worker.now_ms()
-    failed = _to_run_again(execution, failed_steps(error))
-    text = error_text(error)
+    decision = retry.decide(
+        execution.workflow.policies.retry,
+        tries=run.failures + 1,
+        error=error,
+        elapsed_ms=now - (run.started_at or now),
+        draw=worker.ids.draw(),
+        now_ms=now,
+    )
+    return Verdict(failure=error_text(error), error=error, delay_ms=decision.delay_ms if may_retry else None)
+
+
+def _warning(execution: Execution, unreached: list[str]) -> str | None:
+    """Give what was odd about the run's end, as JSON text."""
+    told = {"steps_no_longer_reached": unreached[:100], "undone": execution.undoing.undone}
+    told = {name: steps for name, steps in told.items() if steps}
+    return json_text(told) if told else None
+
+
+async def _fail(execution: Execution, verdict: Verdict) -> None:
+    worker, run, error = execution.worker, execution.run, verdict.error
+    now, text = worker.now_ms(), verdict.failure
+    failed = [] if error is None else _to_run_again(execution, failed_steps(error))
     log = AttemptRow(
         generation=run.generation,
         attempt=run.attempt,
@@ -119,31 +188,25 @@ async def _fail(execution: Execution, error: BaseException, *, may_retry: bool =
         process_id=worker.process_id,
         failed_steps=msgspec.json.encode([row.key for row in failed]).decode() if failed else None,
     )
-    decision = retry.decide(
-        execution.workflow.policies.retry,
-        tries=run.failures + 1,
-        error=error,
-        elapsed_ms=now - (run.started_at or now),
-        draw=worker.ids.draw(),
-        now_ms=now,
-    )
-    if decision.delay_ms is not None and may_retry:
+    line = "see its failure" if error is None else one_line(error)
+    if verdict.delay_ms is not None:
         _log.warning(
             "run %s of %s: attempt %d failed, the next begins in %d ms: %s",
             run.run_id,
             run.workflow,
             run.attempt,
-            decision.delay_ms,
-            one_line(error),
+            verdict.delay_ms,
+            line,
         )
         pending = execution.operation()
         for row in failed:
             pending.steps[row.key] = _reopened(row)
-        move = move_of(execution, RunState.BACKOFF, due_at=now + decision.delay_ms, error=text)
+        move = move_of(execution, RunState.BACKOFF, due_at=now + verdict.delay_ms, error=text)
         move.attempt, move.failures = run.attempt + 1, run.failures + 1
     else:
-        _log.warning("run %s of %s failed: %s", run.run_id, run.workflow, one_line(error))
+        _log.warning("run %s of %s failed: %s", run.run_id, run.workflow, line)
         move = move_of(execution, RunState.FAILED, error=text, problem_at=now)
+        move.warning = _warning(execution, [])
         move.failures = run.failures + 1
     move.log = log
     await _end(execution, move)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("onceward.run")
 
+UNDO = "undo"
+"""The kind of the records of undoing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -46,6 +49,7 @@ class Call:
         kwargs: for the body, by name.
         options: how it is tried.
         kind: ``run`` or ``undo``.
+        of: the step that its check looks for, where that is another one.
     """
 
     key: StepKey
@@ -55,12 +59,13 @@ class Call:
     kwargs: dict[str, Any]
     options: StepOptions
     kind: str = "run"
+    of: StepKey | None = None
 
     async def look(self, execution: Execution, begun: Begun) -> Any:
         """Give what the step's check function says, called with the step's arguments."""
         check: Any = self.options.unknown
         await execution.durable()
-        frame = Frame(execution, self.key, begun.try_number, self.options.key_scope)
+        frame = Frame(execution, self.of or self.key, begun.try_number, self.options.key_scope)
         place, kwargs = key_place(check), self.kwargs
         if place is not None:
             kwargs = place.filled(self.args, kwargs, frame.idempotency_key)
@@ -95,13 +100,14 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
     if record is not None and record.wake_at is not None:
         await execution.parking.back_off(record.wake_at)
     begun = begun_of(record)
-    if begun is not None and (options.keeps_start or begun.answer):
+    if begun is not None and (options.if_unknown != "retry" or begun.is_asked):
         found = await unknown.settle(execution, call, begun, tries, first_at)
         if found.happened:
             return await _happened(execution, call, found, first_at, begun.try_number)
         record = None
         tries, first_at = (0, worker.now_ms()) if found.by_person else (tries, first_at)
-    begun, key_since = None, None
+    # What an undo must know: a try that ended so that it may have taken effect, whatever the next ones say.
+    doubt, begun, key_since = begun, None, None
     if options.key_memory_ms is not None:
         key_since = await key_memory.begin(execution, key, options, record)
     while True:
@@ -133,7 +139,7 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
             if frame.made is not None and (forgotten := frame.made.take_forgotten(execution.loop)):
                 raise not_awaited(forgotten, f"the body of step {str(key)!r}")
             text, value = facts.result.round_trip(
-                value,
+                value if call.kind != UNDO else None,  # nobody asks for what an undo returns
                 what=f"The result of step {str(key)!r}",
                 limit_bytes=worker.settings.value_bytes_max,
             )
@@ -162,13 +168,15 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
                 await execution.recall.take_turn()
             return value
         execution.check_usable()
-        if begun is not None and options.if_unknown != "fail" and retry.is_unknown(failure):
-            begun = msgspec.structs.replace(begun, why=one_line(failure))
+        is_doubtful = begun is not None and retry.is_unknown(failure)
+        begun = None if begun is None else msgspec.structs.replace(begun, why=one_line(failure))
+        if begun is not None and is_doubtful and options.if_unknown in ("ask", "check"):
             found = await unknown.settle(execution, call, begun, tries - 1, key_since or first_at)
             if found.happened:
                 return await _happened(execution, call, found, began_at, tries)
-        begun = None
-        await _failed_try(execution, call, failure, tries, first_at, key_since or first_at)
+            is_doubtful = False
+        doubt = doubt if not is_doubtful else begun
+        await _failed_try(execution, call, failure, frame, first_at, key_since or first_at, doubt)
 
 
 async def _happened(
@@ -244,10 +252,17 @@ async def call_body(
 
 
 async def _failed_try(
-    execution: Execution, call: Call, failure: BaseException, tries: int, first_at: Millis, started_at: Millis
+    execution: Execution,
+    call: Call,
+    failure: BaseException,
+    frame: Frame,
+    first_at: Millis,
+    started_at: Millis,
+    doubt: Begun | None,
 ) -> None:
     """Save a failed try and wait for the next, or save the failure and raise it."""
-    worker, key, now = execution.worker, call.key, execution.worker.now_ms()
+    worker, key, now, tries = execution.worker, call.key, execution.worker.now_ms(), frame.try_number
+    kept = None if doubt is None or call.options.undo is None else doubt.to_text()
     decision = retry.decide(
         call.options.retry,
         tries=tries,
@@ -256,9 +271,13 @@ async def _failed_try(
         draw=worker.ids.draw(),
         now_ms=now,
     )
+    if decision.delay_ms is None and call.kind == UNDO:
+        why = f"it failed after {tries} {'try' if tries == 1 else 'tries'}: {one_line(failure)}"
+        begun = msgspec.structs.replace(unknown.begun_now(execution, frame), at=started_at, why=why)
+        await unknown.ask(execution, call, begun, tries, started_at)
     if decision.delay_ms is None:
         text = error_text(failure, is_final=retry.is_final(failure))
-        row = execution.row(key, call.kind, StepState.FAILED, started_at, tries=tries, error=text)
+        row = execution.row(key, call.kind, StepState.FAILED, started_at, tries=tries, error=text, begun=kept)
         execution.save(row)
         if execution.recall.has_queue():
             await execution.recall.take_turn()
@@ -276,7 +295,16 @@ async def _failed_try(
     )
     wake_at = now + decision.delay_ms
     execution.save(
-        execution.row(key, call.kind, StepState.OPEN, started_at, tries=tries, error=text, wake_at=wake_at)
+        execution.row(
+            key,
+            call.kind,
+            StepState.OPEN,
+            started_at,
+            tries=tries,
+            error=text,
+            wake_at=wake_at,
+            begun=kept if call.options.if_unknown == "retry" else None,
+        )
     )
     await execution.durable()
     await execution.parking.back_off(wake_at)

@@ -59,14 +59,7 @@ class Found:
 
 def begin(execution: Execution, call: Call, frame: Frame, started_at: Millis) -> Begun:
     """Save that a try begins, together with whatever was not durable yet; the caller waits for it."""
-    worker = execution.worker
-    begun = Begun(
-        at=worker.now_ms(),
-        try_number=frame.try_number,
-        attempt=execution.attempt,
-        process_id=worker.process_id,
-        key=frame.idempotency_key,
-    )
+    begun = begun_now(execution, frame)
     row = execution.row(
         call.key,
         call.kind,
@@ -77,6 +70,18 @@ def begin(execution: Execution, call: Call, frame: Frame, started_at: Millis) ->
     )
     execution.save(row)
     return begun
+
+
+def begun_now(execution: Execution, frame: Frame) -> Begun:
+    """Give what is kept of the try that begins in this frame."""
+    worker = execution.worker
+    return Begun(
+        at=worker.now_ms(),
+        try_number=frame.try_number,
+        attempt=execution.attempt,
+        process_id=worker.process_id,
+        key=frame.idempotency_key,
+    )
 
 
 async def settle(execution: Execution, call: Call, begun: Begun, tries: int, started_at: Millis) -> Found:
@@ -105,7 +110,7 @@ async def settle(execution: Execution, call: Call, begun: Begun, tries: int, sta
             else:
                 return Found(True, text, value, by_person=True)
         way = call.options.if_unknown
-        if way == "fail":
+        if way == "fail" and call.kind == "run":
             _fail(execution, call, begun, started_at)
         if way != "check" or begun.is_asked:
             await ask(execution, call, begun, tries, started_at)

@@ -67,7 +67,9 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-async def _made(begin: Callable[[], Begun | None], answer: Callable[[Commits], Any]) -> tuple[Any, Any, list[Any]]:
+async def _made(
+    begin: Callable[[], Begun | None], answer: Callable[[Commits], Any]
+) -> tuple[Any, Any, list[Any]]:
     loop = asyncio.get_running_loop()
     by_thread: list[Any] = []
 
@@ -91,7 +93,9 @@ def test_an_answer_is_heard_and_finished_by_the_event_loop(pair: tuple[socket.so
     assert sent.finished_in_loop is True
 
 
-def test_what_needs_more_from_the_store_is_finished_by_the_thread(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_what_needs_more_from_the_store_is_finished_by_the_thread(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     sent = _Sent(pair[0], is_ready=False)
     _, error, by_thread = asyncio.run(_made(lambda: sent, lambda _: pair[1].send(b"x")))
     assert (error, by_thread, sent.finished_in_loop) == (None, [sent], False)
@@ -111,13 +115,17 @@ def test_an_answer_that_does_not_come_is_waited_for_by_the_thread(
     assert (error, by_thread, sent.finished_in_loop) == (None, [sent], False)
 
 
-def test_an_answer_that_cannot_be_read_is_left_to_the_thread(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_an_answer_that_cannot_be_read_is_left_to_the_thread(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     sent = _Sent(pair[0], fails=ValueError("gibberish"))
     _, error, by_thread = asyncio.run(_made(lambda: sent, lambda _: pair[1].send(b"x")))
     assert (error, by_thread) == (None, [sent])
 
 
-def test_a_batch_under_way_is_finished_when_the_commits_end(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_batch_under_way_is_finished_when_the_commits_end(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     sent = _Sent(pair[0])
     _, error, by_thread = asyncio.run(_made(lambda: sent, lambda made: made.close()))
     assert (error, by_thread) == (None, [sent])

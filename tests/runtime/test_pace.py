@@ -26,7 +26,9 @@ def _after(took: float, reaction: float, *, overlaps: bool = True) -> tuple[Pace
     return pace, clock
 
 
-@pytest.mark.parametrize(("share", "is_split"), [(0.0, False), (SPLIT_SHARE / 2, False), (SPLIT_SHARE * 2, True)])
+@pytest.mark.parametrize(
+    ("share", "is_split"), [(0.0, False), (SPLIT_SHARE / 2, False), (SPLIT_SHARE * 2, True)]
+)
 def test_what_gathered_goes_at_once_only_where_the_code_takes_long(share: float, is_split: bool) -> None:
     pace, _ = _after(took=0.002, reaction=share * 0.002)
     assert pace.is_split() is is_split

@@ -59,9 +59,12 @@ API: tuple[Part, ...] = (
         "onceward",
         ("Context", "SyncContext", "Event", "event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
     ),
+    Part("What a check function returns", "onceward", ("Happened", "DidNotHappen")),
     Part("ctx.step", "onceward.authoring.verbs", ("StepVerbs",)),
     Part("ctx.step, blocking", "onceward.authoring.sync_verbs", ("SyncStepVerbs",)),
-    Part("Runs and events", "onceward", ("RunHandle", "Plan", "Emitted", "EventView", "RunState")),
+    Part(
+        "Runs and events", "onceward", ("RunHandle", "Plan", "Question", "Emitted", "EventView", "RunState")
+    ),
     Part("The handle of a run, blocking", "onceward.sync", ("SyncRunHandle",)),
     Part("What a verb answers", "onceward.core.steer", ("Reply",)),
     Part("What a plan says", "onceward.core.plan", ("PlannedStep", "PlannedChild", "Fate", "ChildFate")),

@@ -585,7 +585,7 @@ def test_a_run_that_undid_itself_is_not_tried_again(store_url: str) -> None:
         with pytest.raises(StateConflict, match="were undone"):
             await handle.replay(from_step="made")
         attempt = (await handle.row()).attempt
-        await handle.restart()
+        await handle.restart(acknowledge=True)
         await ends(handle, RunState.FAILED)
         return attempt, (await handle.row()).generation
 

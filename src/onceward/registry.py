@@ -17,6 +17,7 @@ from onceward.authoring.options import (
     rules_of,
 )
 from onceward.authoring.step import Step
+from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Policies, Workflow, parts_of
 from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
@@ -93,6 +94,7 @@ class Registry:
         effect: EffectName = "outside",
         unknown: Unknown | None = None,
     ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+    @spelled("@app.step")
     def step(
         self,
         function: Callable[..., Any] | None = None,
@@ -167,6 +169,7 @@ class Registry:
         on_redelivery: Literal["nothing", "retry"] = "nothing",
         undo: Literal["on_failure"] | None = None,
     ) -> WorkflowDecorator: ...
+    @spelled("@app.workflow")
     def workflow(
         self,
         function: Callable[..., Any] | None = None,

@@ -16,6 +16,7 @@ from onceward.authoring.keys import KeyScope
 from onceward.authoring.options import Unknown
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
+from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
 from onceward.core.effects import EffectName
@@ -153,6 +154,7 @@ class SyncStepVerbs:
         effect: EffectName | None = ...,
         unknown: Unknown | None = ...,
     ) -> R: ...
+    @spelled("step.ensure")
     def ensure(
         self,
         name: str,

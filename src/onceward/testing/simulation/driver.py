@@ -18,6 +18,8 @@ from onceward.testing.workflows import KEYED, SHOP, TRIGGERED
 from onceward.web.intake import AppIntake
 
 if TYPE_CHECKING:
+    from onceward.core.steer import Reply
+    from onceward.handles import RunHandle
     from onceward.testing.simulation.process import Process
     from onceward.testing.simulation.world import World
 
@@ -216,14 +218,27 @@ class Driver:
                 reply = await handle.answer(verb.split()[1], actor="operator")
                 world.oracle.steered(reply)
             else:
-                options = {"acknowledge": True} if verb == "restart" else {}
-                reply = await getattr(handle, verb)(actor="operator", **options)
+                if verb == "restart":
+                    reply = await self._restart(handle, run_id)
+                else:
+                    reply = await getattr(handle, verb)(actor="operator")
                 world.note(
                     process, "reply", f"{verb} {run_id}: {reply.text}, {reply.state.value} {reply.attempt}"
                 )
                 world.oracle.steered(reply)
         except errors.OncewardError as error:
             world.note(process, "reply", f"{verb} {run_id}: {type(error).__name__}")
+
+    async def _restart(self, handle: RunHandle[Any], run_id: str) -> Reply:
+        """Restart a run as one of three: a script, somebody with a plan, somebody who keeps steps."""
+        dice = self._dice
+        how = dice.random()
+        if how < 0.4:
+            return await handle.restart(acknowledge=True, actor="operator")
+        done = [row["name"] for row in self.world.mirror.runs[run_id].step if row["state"] == "done"]
+        drop = [dice.choice(done)] if done and how < 0.7 else None
+        plan = await handle.plan("restart", drop=drop)
+        return await handle.restart(plan=plan, actor="operator")
 
     # --- bad luck ------------------------------------------------------------------------------------------
 

@@ -176,6 +176,7 @@ class Oracle:
             self.complain(
                 "I17", steer.run_id, f"{steer.audit.verb} was decided on {seen}, the run was not so"
             )
+        self._judge_kept(steer)
         touched = [steer.run_id]
         if steer.move.wakes_run_id is not None:
             touched.append(steer.move.wakes_run_id)
@@ -184,6 +185,23 @@ class Oracle:
         if steer.move.crashes == 0:
             self.lost.pop(steer.run_id, None)
         self._refresh(touched, "steer")
+
+    def _judge_kept(self, steer: Steer) -> None:
+        """Judge what a restart keeps: nothing but outcomes, as they were saved, and it knew of all of them."""
+        known = [
+            row
+            for row in self.mirror.runs[steer.run_id].step
+            if row["generation"] == steer.expected_generation
+        ]
+        last = max((row["seq"] for row in known), default=0)
+        if steer.expected_seq is not None and steer.expected_seq != last:
+            self.complain(
+                "I19", steer.run_id, f"was planned up to record {steer.expected_seq}, the last is {last}"
+            )
+        saved = {(row["seq"], row["name"], row["output"]) for row in known if row["state"] == "done"}
+        for copy in steer.copies:
+            if (copy.seq, copy.name, copy.output) not in saved or copy.origin is None:
+                self.complain("I19", steer.run_id, f"step {copy.name!r} is kept and was not saved so")
 
     def _replayed(self, accept: Accept, accepted: Accepted) -> None:
         event = accept.event

@@ -153,14 +153,22 @@ def test_it_happened_with_a_result(store_url: str) -> None:
     }
 
 
-def test_it_did_not_happen_and_is_tried_again(store_url: str) -> None:
+@pytest.mark.parametrize("options", [{}, {"key_memory": "400ms"}], ids=["plain", "forgotten"])
+def test_it_did_not_happen_and_is_tried_again(store_url: str, options: dict[str, Any]) -> None:
+    """Also when its key is forgotten by then: what did not happen cannot happen twice."""
     app, bank = make_app(store_url), Bank()
-    pay = paying(app, bank, unknown="ask")
+    pay = paying(app, bank, unknown="ask", **options)
 
     async def scenario() -> str:
         handle = await app.start(pay, "o-1")
         await cut_off(app, handle, bank)
         await is_held(handle)
+        began_at = (await handle.questions())[0].began_at
+
+        async def is_forgotten() -> bool:
+            return app.worker.now_ms() > began_at + 500
+
+        await eventually_async(is_forgotten)
         await handle.answer("did_not_happen")
         result: str = await handle.result()
         assert await handle.questions() == []

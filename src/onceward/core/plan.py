@@ -211,6 +211,9 @@ def make_plan(
     """
     is_anew = reply.effect in (Effect.NEW_GENERATION, Effect.NEW_RUN)
     business = business_parts(namespace, run.workflow, run.key, run.source, run.event_id)
+    if is_anew:
+        # What was undone is undone; what the new one undoes are its own steps.
+        rows = [row for row in rows if row.kind != "undo"]
     steps = []
     for row in rows:
         fate = _fate(row, is_anew=is_anew, is_kept=row.key in kept, is_reopened=row.key in reopened)

@@ -188,7 +188,15 @@ async def _happened(
     execution: Execution, call: Call, found: unknown.Found, started_at: Millis, tries: int
 ) -> Any:
     """Save a result that was found out, and give it."""
-    row = execution.row(call.key, call.kind, StepState.DONE, started_at, tries=tries, output=found.text)
+    row = execution.row(
+        call.key,
+        call.kind,
+        StepState.DONE,
+        started_at,
+        tries=tries,
+        output=found.text,
+        **call.options.recorded,
+    )
     execution.save(row)
     if execution.recall.has_queue():
         await execution.recall.take_turn()

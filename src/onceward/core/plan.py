@@ -210,6 +210,8 @@ def make_plan(
         warnings: to say first.
     """
     is_anew = reply.effect in (Effect.NEW_GENERATION, Effect.NEW_RUN)
+    if is_anew:  # what was undone is not undone again, and a step that was undone is done anew
+        rows = [row for row in rows if row.kind != "undo"]
     business = business_parts(namespace, run.workflow, run.key, run.source, run.event_id)
     if is_anew:
         # What was undone is undone; what the new one undoes are its own steps.

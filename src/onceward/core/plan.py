@@ -19,10 +19,10 @@ from onceward.core.effects import StepEffect, effect_of
 from onceward.core.idempotency import business_parts, composed_key
 from onceward.core.model import Millis, RunRow, StepKey, StepRow
 from onceward.core.shown import shown
-from onceward.core.states import TERMINAL, Effect, RunState, StepState, Verb
+from onceward.core.states import RUN_AGAIN, TERMINAL, Effect, RunState, StepState, Verb
 from onceward.core.steer import Reply
 
-BODIES = frozenset({"run", "transaction", "undo"})
+BODIES = RUN_AGAIN
 """Kinds of steps that run code of the user's, and hand out a key."""
 
 MAKES_RUNS = {"emit": "emits its event", "start": "starts its run", "call": "calls its run"}

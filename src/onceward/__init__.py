@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from onceward.app import App
     from onceward.authoring.context import Context, SyncContext
     from onceward.authoring.event import Event
+    from onceward.authoring.expect import Expect
     from onceward.authoring.keys import AUTO, IdempotencyKey
+    from onceward.authoring.promise import Promise, SyncPromise
     from onceward.authoring.step import Step
     from onceward.authoring.workflow import Workflow
     from onceward.core.errors import (
+        AlreadyCompleted,
         CallOutsideStep,
         ConfigError,
         DeadlineExceeded,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
         OutcomeUnknown,
         Permanent,
         PlanNeeded,
+        PromiseOver,
         RetryLater,
         RunCancelled,
         RunFailed,
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
         StoreUnavailable,
         Suspended,
         ValueTooLarge,
+        WaitTimedOut,
         WorkflowUnknown,
     )
     from onceward.core.paths import event
@@ -56,6 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTO",
+    "AlreadyCompleted",
     "App",
     "CallOutsideStep",
     "ConfigError",
@@ -65,6 +71,7 @@ __all__ = [
     "Emitted",
     "Event",
     "EventView",
+    "Expect",
     "Happened",
     "HistoryMismatch",
     "IdClash",
@@ -79,6 +86,8 @@ __all__ = [
     "Permanent",
     "Plan",
     "PlanNeeded",
+    "Promise",
+    "PromiseOver",
     "Question",
     "Retry",
     "RetryLater",
@@ -96,7 +105,9 @@ __all__ = [
     "StoreUnavailable",
     "Suspended",
     "SyncContext",
+    "SyncPromise",
     "ValueTooLarge",
+    "WaitTimedOut",
     "Workflow",
     "WorkflowUnknown",
     "__version__",
@@ -115,11 +126,14 @@ _HOMES = {
     "IdempotencyKey": "onceward.authoring.keys",
     "Plan": "onceward.core.plan",
     "Question": "onceward.core.unknown",
+    "Expect": "onceward.authoring.expect",
+    "Promise": "onceward.authoring.promise",
     "Retry": "onceward.core.retry",
     "RunHandle": "onceward.handles",
     "RunState": "onceward.core.states",
     "Step": "onceward.authoring.step",
     "SyncContext": "onceward.authoring.context",
+    "SyncPromise": "onceward.authoring.promise",
     "Workflow": "onceward.authoring.workflow",
     "event": "onceward.core.paths",
 }

@@ -30,6 +30,7 @@ from onceward.core.states import RunState
 from onceward.core.texts import checked_id, checked_name, checked_subject
 from onceward.desk import Desk
 from onceward.handles import Emitted, EventView, RunHandle
+from onceward.promising import Promising
 from onceward.receiving import Receiving
 from onceward.registry import Registry
 from onceward.runtime import failpoints
@@ -53,7 +54,7 @@ A4 = TypeVar("A4")
 _log = logging.getLogger("onceward.app")
 
 
-class App(Registry, Receiving):
+class App(Registry, Receiving, Promising):
     """Receives events, makes exactly one run of each, carries every run to its end.
 
     Args:

@@ -18,11 +18,13 @@ from onceward.core.model import (
     DeliveryRow,
     EventRow,
     ProcessRow,
+    PromiseRow,
     RefusalRow,
     RunRow,
     SkippedRow,
     StepRow,
     UnparsedRow,
+    WaitRow,
     WorkflowRow,
 )
 from onceward.core.ports import Claimed
@@ -50,6 +52,8 @@ COLUMN_MACROS: Mapping[str, str] = {
     "workflow": columns(WorkflowRow, "w"),
     "process": columns(ProcessRow, "p"),
     "skip": columns(SkippedRow, "s"),
+    "wait": columns(WaitRow, "w"),
+    "promise": columns(PromiseRow, "p"),
 }
 """Macros for the ``select`` lists of the statements."""
 
@@ -71,6 +75,9 @@ TABLES = (
     "skipped",
     "holder",
     "waiter",
+    "wait",
+    "offer",
+    "promise",
 )
 """Every table with rows of a namespace, without prefix."""
 

@@ -43,7 +43,18 @@ LAYERS = {
 }
 # Modules beside app.py that are parts of it.
 PARTS_OF_APP = {
-    *("arrivals", "desk", "handles", "planning", "receiving", "refusals", "registry", "sending", "sync"),
+    *(
+        "arrivals",
+        "desk",
+        "handles",
+        "planning",
+        "promising",
+        "receiving",
+        "refusals",
+        "registry",
+        "sending",
+        "sync",
+    ),
 }
 # Arrows that point up, and why. They may only be drawn inside a function or for the types.
 LAZY_ARROWS = {

@@ -245,7 +245,7 @@ def test_after_the_end_of_its_run_it_is_over(store_url: str, verb: str) -> None:
 
     async def scenario() -> str:
         handle, token = await asked(app, flow, sent)
-        await getattr(handle, verb)()
+        await (handle.restart(acknowledge=True) if verb == "restart" else handle.cancel())
         await eventually_async(lambda: is_changed(handle, token))
         with pytest.raises(PromiseOver) as caught:
             await app.complete_promise(token)
@@ -257,6 +257,23 @@ def test_after_the_end_of_its_run_it_is_over(store_url: str, verb: str) -> None:
     told = run_app(app, scenario)
 
     assert ("cancelled" if verb == "cancel" else "restarted") in told
+
+
+def test_a_restart_that_keeps_it_keeps_the_link(store_url: str) -> None:
+    app, sent = promising_app(store_url), list[str]()
+    flow = asking(app, sent)
+
+    async def scenario() -> Any:
+        handle, token = await asked(app, flow, sent)
+        await handle.restart(plan=await handle.plan("restart", keep=["approval", "send mail"]))
+        await eventually_async(lambda: is_waiting_again(handle))
+        await app.complete_promise(token, "in time")
+        return [await handle.result("10s"), sent == [token]]
+
+    async def is_waiting_again(handle: RunHandle[Any]) -> bool:
+        return await has_left(app, handle) and (await handle.row()).generation == 2
+
+    assert run_app(app, scenario) == ["in time", True]
 
 
 def test_the_secret_can_be_changed_while_a_link_is_out(store_url: str) -> None:

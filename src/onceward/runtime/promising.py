@@ -60,7 +60,7 @@ async def promise(execution: Execution, key: StepKey, timeout_ms: Millis | None)
         await execution.durable()  # what the code does with the token may be heard of at once
     saved = msgspec.json.decode(record.output or "null")
     if record.origin is not None and saved not in tokens:
-        return _copied(execution, key, record, saved)
+        return await _copied(execution, key, record, saved)
     if saved not in tokens:
         execution.mismatch(
             key, "its token was made with a secret that is not in the setting promise_secret any more"
@@ -68,8 +68,11 @@ async def promise(execution: Execution, key: StepKey, timeout_ms: Millis | None)
     return tokens[saved], saved, _time(record.wake_at), worker.settings.public_url
 
 
-def _copied(execution: Execution, key: StepKey, record: StepRow, token_hash: str) -> Made:
-    """Give the promise of the run that this one is a replay of: what became of it counts for both."""
+async def _copied(execution: Execution, key: StepKey, record: StepRow, token_hash: str) -> Made:
+    """Give a promise of an older generation, or of the run that this one is a replay of.
+
+    What became of that counts for both.
+    """
     worker = execution.worker
     run_id, generation = msgspec.json.decode(record.origin or "[]", type=tuple[str, int])
     secrets = promises.secrets_of(worker.settings.promise_secret)
@@ -79,6 +82,12 @@ def _copied(execution: Execution, key: StepKey, record: StepRow, token_hash: str
     token = next((one for one in made if promises.hash_of(one) == token_hash), None)
     if token is None:
         execution.mismatch(key, "its token was made by another run, or with another secret")
+    if run_id == execution.run_id:
+        # A restart that keeps it: the link that is out completes it still, now for this generation.
+        now, expires_at = worker.now_ms(), record.wake_at
+        row = PromiseRow(token_hash, run_id, execution.generation, *key, now, expires_at=expires_at)
+        execution.operation().promises.append(row)
+        await execution.durable()
     return token, token_hash, _time(record.wake_at), worker.settings.public_url
 
 

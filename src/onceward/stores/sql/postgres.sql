@@ -466,18 +466,20 @@ with h as materialized (
 delete from {t}wait w using ended e where w.namespace = any(array[e.namespace]) and w.run_id = e.run_id
 
 -- name: make_promises
+-- Again: a generation that keeps one from an older one of the same run.
 with p as materialized (
   select :namespace as namespace, p.* from json_to_recordset(:promises) as p (token_hash text, run_id text,
     fence bigint, generation bigint, name text, item text, ordinal bigint, created_at bigint,
     expires_at bigint)
 )
-insert into {t}promise (namespace, token_hash, run_id, generation, name, item, ordinal, created_at, state,
-  expires_at)
+insert into {t}promise as old (namespace, token_hash, run_id, generation, name, item, ordinal, created_at,
+  state, expires_at)
 select p.namespace, p.token_hash, p.run_id, p.generation, p.name, p.item, p.ordinal, p.created_at, 'open',
   p.expires_at
 from p
 join {t}run r on r.namespace = any(array[p.namespace]) and r.run_id = p.run_id and r.fence = p.fence
-on conflict do nothing
+on conflict (namespace, token_hash) do update set generation = excluded.generation
+where old.run_id = excluded.run_id and old.state = 'open'
 
 -- name: drop_unclaimed
 -- Rows of keys that were locked and that nobody took.

@@ -362,9 +362,12 @@ where o.namespace = ? and o.run_id in (select value from json_each(?))
 order by e.received_at, e.source, e.id
 
 -- name: make_promise
+-- Again: a generation that keeps it from an older one of the same run.
 insert into {t}promise (namespace, token_hash, run_id, generation, name, item, ordinal, created_at, state,
   expires_at)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (namespace, token_hash) do update set generation = excluded.generation
+where {t}promise.run_id = excluded.run_id and {t}promise.state = 'open'
 
 -- name: promises
 select {promise} from {t}promise p where p.namespace = ? and p.token_hash in (select value from json_each(?))

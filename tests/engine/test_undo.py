@@ -477,6 +477,38 @@ def test_a_step_that_timed_out_may_have_happened_whatever_its_other_tries_say(
     assert world.did == ["unmade by hand"]
 
 
+def test_what_was_found_not_to_have_happened_is_not_asked_about_again(sqlite_url: str) -> None:
+    """Cut off once, looked at, and then it fails: there is nothing to undo."""
+    world = World(hanging={"made"})
+    app = make_app(sqlite_url)
+
+    async def look() -> DidNotHappen:
+        return DidNotHappen()
+
+    @app.step(unknown=look, retry=ONCE)
+    async def make() -> str:
+        await world.act("made")
+        raise ConnectionError
+
+    @make.undo
+    async def unmake(made: str) -> None:
+        world.did.append("unmade")
+
+    @app.workflow(undo="on_failure")
+    async def flow(ctx: Context) -> None:
+        await make()
+
+    async def scenario() -> None:
+        handle = await app.start(flow)
+        await does(world, "made")
+        await evict(app, handle.run_id)
+        with pytest.raises(RunFailed):
+            await handle.result()
+
+    run_app(app, scenario)
+    assert world.did == ["made", "made"]
+
+
 def test_what_a_failing_sibling_cut_off_is_asked_about(store_url: str) -> None:
     world = World(hanging={"made"})
     app = make_app(store_url)

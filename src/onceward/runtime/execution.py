@@ -319,6 +319,8 @@ class Execution(Journal):
             await self.recall.caught_up()
             self.check_usable()
             return record
+        if kind == UNDO and record.state is StepState.DONE:
+            return record  # handed out by the undoing itself, after what it did
         await self.recall.hand_out(record)
         self.check_usable()
         if record.state is StepState.CUT:

@@ -326,8 +326,12 @@ class Oracle:
             return self._waits_for_held(run_id)
         if rows.run["state"] not in ("waiting", "cancelling"):
             return False
+        generation = rows.run["generation"]
+        joined = {row["run_id"]: row["holder_run_id"] for row in self.mirror.joined()}
         called = [
-            row["child_run_id"] for row in rows.step if row["kind"] == "call" and row["state"] == "open"
+            joined.get(row["child_run_id"], row["child_run_id"])
+            for row in rows.step
+            if row["kind"] == "call" and row["state"] == "open" and row["generation"] == generation
         ]
         resting = [self.rests(child) for child in called if child in self.mirror.runs]
         states = {self.mirror.runs[child].run["state"] for child in called if child in self.mirror.runs}

@@ -1,0 +1,90 @@
+"""Which tool makes a step safe, from what was seen of it outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onceward.testing.kit.outside import BETWEEN, NOBODY, Effect
+
+PAGE = "docs/run-twice.md"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do.
+
+    Attributes:
+        tool: its short name, stable: for programs.
+        text: one line for people.
+    """
+
+    tool: str
+    text: str
+
+
+IN_A_STEP = Advice("step", "it happens between steps, at every attempt: move it into a step, ctx.step.run(…)")
+NO_RUN = Advice("step", "it happens outside any run, at every delivery: move it into a step of a workflow")
+SEND_KEY = Advice(
+    "keyed", "it sends no idempotency key: keyed(client), or a parameter of type IdempotencyKey"
+)
+GIVE_KEY = Advice(
+    "key-or-ensure",
+    "nothing tells the second from the first: pass the step's IdempotencyKey on, or look first with ctx.step.ensure",
+)
+ENSURE = Advice("ensure", "the service knows no keys: look before you create, ctx.step.ensure(…)")
+DRAW = Advice("draw", "what it is known by differs each time: draw it in a step of its own, ctx.step.uuid(…)")
+SAME_BODY = Advice(
+    "draw",
+    "the same key comes with other content: draw what differs in a step of its own, ctx.step.uuid / now",
+)
+ROWS = Advice(
+    "upsert", "the row is written again: give it a unique id and write INSERT … ON CONFLICT DO NOTHING"
+)
+ROWS_DRAWN = Advice(
+    "draw", "the row has an id drawn in the body: draw it in a step of its own, then INSERT … ON CONFLICT"
+)
+ONE_RUN = Advice("key", "one thing told under two ids makes two runs: @app.workflow(…, key=event.payload[…])")
+SAME_ID = Advice(
+    "event-id", "a redelivery made another run: the source must give the same event id for it each time"
+)
+BUSINESS = Advice("key_scope", 'a restart or replay makes a new key: @app.step(key_scope="business")')
+STUCK = Advice(
+    "tolerate",
+    "the second try trips over what the first left: ctx.step.ensure(…), or write so that twice is once",
+)
+FIRST = Advice(
+    "first",
+    'make it end as it should without a crash first; or say how it ends, ends="failed", or what it waits for, '
+    "as a second event",
+)
+
+
+def advice_for(seen: Sequence[Effect], *, same: str = "") -> Advice:
+    """Give the tool for one thing that happened too often.
+
+    Args:
+        seen: every time it happened, in order; at least one.
+        same: why it may have been told twice: ``new id``, ``redelivered``, ``restart`` or nothing.
+    """
+    first = seen[0]
+    if first.step == NOBODY:
+        return NO_RUN
+    if first.step == BETWEEN:
+        return IN_A_STEP
+    if same == "new id":
+        return ONE_RUN
+    if same == "redelivered":
+        return SAME_ID
+    keys = [effect.key for effect in seen]
+    if same == "restart" and None not in keys:
+        return BUSINESS
+    if any(effect.clash for effect in seen):
+        return SAME_BODY
+    if first.kind == "rows":
+        return ROWS if len({effect.detail for effect in seen}) == 1 else ROWS_DRAWN
+    if not first.knows_keys:
+        return ENSURE
+    if None in keys:
+        return SEND_KEY if first.kind == "http" else GIVE_KEY
+    return DRAW

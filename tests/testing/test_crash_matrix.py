@@ -48,7 +48,7 @@ def test_every_planted_double_effect_is_found_with_its_step_and_its_tool(
     assert {(one.step, one.effect): one.advice.tool for one in report.findings} == twins.PLANTED
     assert all(one.times > one.expected for one in report.findings)
     assert report.ends == ("fulfil: completed",)
-    with pytest.raises(AssertionError, match="charge .* 2 for 1"):
+    with pytest.raises(AssertionError, match=r"charge .* 2 for 1"):
         report.assert_safe()
     assert not Path("never-made.db").exists()
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from onceward.testing.invariants import check_invariants
     from onceward.testing.kit.advice import Advice
     from onceward.testing.kit.http import Answer, Asked
+    from onceward.testing.kit.in_test import AppInTest
     from onceward.testing.kit.life import Unending
     from onceward.testing.kit.matrix import crash_matrix
     from onceward.testing.kit.outside import Effect, Outside
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Advice",
     "Answer",
+    "AppInTest",
     "Asked",
     "Effect",
     "Finding",
@@ -48,6 +50,7 @@ __all__ = [
 _HOMES = {
     "Advice": "kit.advice",
     "Answer": "kit.http",
+    "AppInTest": "kit.in_test",
     "Asked": "kit.http",
     "Effect": "kit.outside",
     "Finding": "kit.report",

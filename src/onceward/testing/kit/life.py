@@ -216,6 +216,8 @@ class Life:
         worker.steer_child = app._desk.steer_child
         app._worker, app._pid = worker, os.getpid()
         await worker.start()
+        # A look at the store sees when the next run is due; without it a poll would, days later.
+        loop.on_still = worker.hint
 
     def kill(self) -> None:
         """End it as a process dies. Does not return where code of this life calls it: it raises.
@@ -317,6 +319,18 @@ class Life:
         await self.loop.quiet()
         self.on_quiet()
 
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, and what is due meanwhile happen."""
+        until = self.loop.time() + seconds
+        for _ in range(JUMPS_MAX):
+            await self.quiet()
+            if self.loop.time() >= until:
+                return
+            self.loop.jump(until)
+        raise Unending(
+            f"Something was due more than {JUMPS_MAX} times within {seconds:.0f} s of virtual time."
+        )
+
     async def settle(self) -> None:
         """Let time go on until every run has ended, is held, or waits for what has no time.
 
@@ -331,10 +345,6 @@ class Life:
                 return
             is_waiting = all(run.state is RunState.WAITING for run in running)
             without_news = without_news + 1 if is_waiting else 0
-            # A look at the store sees when the next is due; without it a poll would, days later.
-            assert self.worker is not None
-            self.worker.hint()
-            await self.loop.quiet()
             if without_news > POLLS_WITHOUT_NEWS or not self.loop.jump():
                 return
             if self.loop.time() - self.place.seconds > YEARS_MAX * YEAR_MS / 1000:

@@ -14,10 +14,9 @@ import contextvars
 import selectors
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 WORKING_S = 0.5
 """How long the loop waits for a working thread before it looks again; the thread wakes it at once."""
@@ -63,11 +62,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     Attributes:
         working: threads of the app that run now and do not wait for this loop.
+        on_still: called when nothing goes on, before that counts as quiet: it may find something.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._now = seconds
         self.working = 0
+        self.on_still: Callable[[], None] = lambda: None
+        self._is_asked = False  # `on_still` was called since time last went on
         self._quiet: asyncio.Future[None] | None = None
         self._ours: set[int] = set()  # threads that run code of the app
         self._blocked = 0  # of these, those that wait for this loop
@@ -78,6 +80,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector = _Selector()
         selector.loop = self
         super().__init__(selector)
+        # A nanosecond is lost in a float that counts seconds for half a year: a timer would never be due.
+        self._clock_resolution = 1e-6
         self.set_exception_handler(lambda _loop, _context: None)  # what a dead life raises is its own
 
     def time(self) -> float:
@@ -88,11 +92,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def quiet(self) -> None:
         """Return when nothing goes on without time going on."""
+        self._is_asked = False
         self._quiet = self.create_future()
         await self._quiet
 
     def fell_quiet(self) -> None:
         """Hear from the selector that nothing is ready."""
+        if not self._is_asked:
+            self._is_asked = True
+            self.on_still()
+            return
         quiet, self._quiet = self._quiet, None
         if quiet is not None and not quiet.done():
             quiet.set_result(None)
@@ -111,6 +120,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             return False
         at = min(time for time in (at, until) if time is not None)
         self._now = max(self._now, at)
+        self._is_asked = False
         return True
 
     def has_foreign(self) -> bool:
@@ -137,11 +147,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
         return call
 
-    def run_in_executor(  # type: ignore[override]  # as the base, whose stub differs between versions
-        self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]
-    ) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         """Run *func* in a thread; time stands still meanwhile."""
-        future = super().run_in_executor(executor, self.noted(func), *args)
+        future: asyncio.Future[T] = super().run_in_executor(executor, self.noted(func), *args)
         self.working += 1
         future.add_done_callback(self._is_back)
         return future

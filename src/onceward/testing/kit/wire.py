@@ -56,7 +56,7 @@ class Wire(asyncio.Transport):
 
     abort = close
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002
         """Know nothing of a socket: there is none."""
         return default
 

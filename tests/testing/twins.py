@@ -44,7 +44,9 @@ def database(path: Path) -> Callable[[], sqlite3.Connection]:
     """Give a way to an empty database with the shop's tables, and empty it."""
 
     def connect() -> sqlite3.Connection:
-        return sqlite3.connect(path)
+        connection = sqlite3.connect(path)
+        connection.execute("pragma synchronous = off")
+        return connection
 
     connection = connect()
     connection.executescript(

@@ -27,7 +27,7 @@ def outside() -> Outside:
 
 @pytest.fixture
 def app_in_test(outside: Outside) -> Iterator[Callable[[App], AppInTest]]:
-    """Give what lets an app live in this test, to its end: ``shop = app_in_test(app)``."""
+    """Give what lets an app live until the end of this test."""
     from onceward.testing import AppInTest
 
     with ExitStack() as stack:

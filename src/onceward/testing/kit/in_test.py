@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from onceward.core.duration import Duration, to_ms
 from onceward.core.errors import ConfigError
 from onceward.core.model import RunRow
 from onceward.handles import RunHandle
-from onceward.testing.kit.life import Life, Place, borrowed
+from onceward.testing.kit.life import Life, Place, borrowed, folder
 from onceward.testing.kit.outside import Outside
 from onceward.testing.kit.patches import patched
 from onceward.testing.kit.sends import Delivery, Sent
@@ -59,11 +58,11 @@ class AppInTest:
     def __enter__(self) -> Self:
         """Begin the app's life, on an empty store."""
         with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="onceward-"))
+            path = stack.enter_context(folder())
             stack.enter_context(borrowed(self.app))
             stack.enter_context(patched(self.outside))
             stack.callback(self._end)
-            self._place = Place(self.app, None, Path(folder), self.outside, seed=self._seed)
+            self._place = Place(self.app, None, Path(path), self.outside, seed=self._seed)
             self.outside.forget()
             self._begin(self._place)
             self._stack = stack.pop_all()

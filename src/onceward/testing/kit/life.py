@@ -12,6 +12,7 @@ import dataclasses
 import logging
 import os
 import random
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -99,6 +100,16 @@ class Place:
             instance=None,
             notify=False,
         )
+
+
+MEMORY = "/dev/shm"  # noqa: S108 - a folder of random name is made in it
+"""A file system in memory, where there is one: nothing of a test need reach a disk."""
+
+
+def folder() -> tempfile.TemporaryDirectory[str]:
+    """Give an empty folder for the store of a test."""
+    is_there = os.path.isdir(MEMORY) and os.access(MEMORY, os.W_OK | os.X_OK)
+    return tempfile.TemporaryDirectory(prefix="onceward-", dir=MEMORY if is_there else None)
 
 
 _image: list[bytes] = []
@@ -214,6 +225,7 @@ class Life:
         worker.step_threads = _Threads(self, place.settings.threads, "onceward-step", in_turn=True)
         worker.workflow_threads = _Threads(self, place.settings.concurrency, "onceward-workflow")
         worker.steer_child = app._desk.steer_child
+        worker.ends._is_watching = True  # every run ends in this process: nobody need ask twice a second
         app._worker, app._pid = worker, os.getpid()
         await worker.start()
         # A look at the store sees when the next run is due; without it a poll would, days later.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onceward.core.errors import ConfigError
 from onceward.core.states import RunState
 from onceward.testing.kit.advice import FIRST, STUCK, advice_for
-from onceward.testing.kit.life import Killed, Life, Place, borrowed
+from onceward.testing.kit.life import Killed, Life, Place, borrowed, folder
 from onceward.testing.kit.outside import BETWEEN, Effect, Outside, here
 from onceward.testing.kit.patches import patched
 from onceward.testing.kit.points import Point, Points
@@ -82,8 +81,8 @@ class _Matrix:
             expected: what is passed up to there.
             restarts: at the end an operator restarts the runs of the workflow.
         """
-        with tempfile.TemporaryDirectory(prefix="onceward-") as folder:
-            place = Place(self.app, self.workflow, Path(folder), self.outside, seed=self.seed, stays=stays)
+        with folder() as path:
+            place = Place(self.app, self.workflow, Path(path), self.outside, seed=self.seed, stays=stays)
             self.app.settings = place.settings
             self.fresh()
             self.outside.forget()

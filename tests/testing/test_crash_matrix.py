@@ -110,8 +110,7 @@ def test_two_runs_for_one_order_are_found(
 
     assert {(one.step, one.advice.tool) for one in report.findings} == {
         ("pack", "key-or-ensure"),
-        ("tell", "key"),
-        ("thanks", "key"),
+        ("parcel", "key"),
     }
 
 
@@ -120,7 +119,9 @@ def test_a_source_that_gives_a_redelivery_another_id_is_found(outside: Outside) 
 
     report = crash_matrix(app, hear, delivery("shop", body={}), outside=outside)
 
-    assert ("tell", "event-id") in {(one.step, one.advice.tool) for one in report.findings}
+    assert {(one.step, one.effect, one.advice.tool) for one in report.findings} == {
+        ("hear", "a second run", "event-id")
+    }
 
 
 def test_a_restart_repeats_effects_with_keys_of_steps_and_is_only_told_of_when_asked(

@@ -68,14 +68,14 @@ def advice_for(seen: Sequence[Effect], *, same: str = "") -> Advice:
         same: why it may have been told twice: ``new id``, ``redelivered``, ``restart`` or nothing.
     """
     first = seen[0]
-    if first.step == NOBODY:
-        return NO_RUN
-    if first.step == BETWEEN:
-        return IN_A_STEP
     if same == "new id":
         return ONE_RUN
     if same == "redelivered":
         return SAME_ID
+    if first.step == NOBODY:
+        return NO_RUN
+    if first.step == BETWEEN:
+        return IN_A_STEP
     keys = [effect.key for effect in seen]
     if same == "restart" and None not in keys:
         return BUSINESS

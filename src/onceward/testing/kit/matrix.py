@@ -31,10 +31,22 @@ if TYPE_CHECKING:
 
 UNDISTURBED = "with nothing going wrong"
 
+SECOND_RUN = "a second run"
+
 LIVES_MAX = 3
 """Lives of one variant: it is killed once."""
 
 Same = Literal["", "new id", "redelivered", "restart"]
+
+
+@dataclass(frozen=True)
+class _Case:
+    """One variant in which something happened too often."""
+
+    moment: str
+    same: Same
+    effects: list[Effect]
+    times: int
 
 
 @dataclass
@@ -256,22 +268,26 @@ def _report(
 ) -> Report:
     usual = Counter(map(_group, reference.effects))
     usual_ends = Counter(end[:2] for end in reference.ends)
-    found: dict[tuple[str, str], list[tuple[str, Same, list[Effect]]]] = {}
+    usual_runs = sum(name == workflow for name, _, _ in reference.ends)
+    found: dict[tuple[str, str], list[_Case]] = {}
     stuck: dict[str, list[tuple[str, str]]] = {}
     outcomes = []
     for moment, same, seen in variants:
-        is_safe = True
-        counts = Counter(map(_group, seen.effects))
-        for group, count in counts.items():
-            mine = [effect for effect in seen.effects if _group(effect) == group]
-            if count > usual[group] or any(effect.clash for effect in mine):
-                is_safe = False
-                found.setdefault(group, []).append((moment, same, mine))
+        doubled = _doubled(seen.effects, usual)
+        runs = sum(name == workflow for name, _, _ in seen.ends)
+        if doubled and same in ("new id", "redelivered") and runs > usual_runs:
+            # All of it follows from the one run too many.
+            every = [effect for effects in doubled.values() for effect in effects]
+            found.setdefault((workflow, SECOND_RUN), []).append(_Case(moment, same, every, runs))
+        else:
+            for group, effects in doubled.items():
+                found.setdefault(group, []).append(_Case(moment, same, effects, len(effects)))
+        is_safe = not doubled
         for end, error in _odd_ends(seen, usual_ends):
             is_safe = False
             stuck.setdefault(end, []).append((moment, error))
         outcomes.append(Outcome(moment, tuple(_end(end) for end in seen.ends), is_safe))
-    findings = [_finding(group, usual[group], cases) for group, cases in found.items()]
+    findings = [_finding(group, usual.get(group, usual_runs), cases) for group, cases in found.items()]
     findings += [_stuck(end, cases) for end, cases in stuck.items()]
     effects = tuple((step, name, count) for (step, name), count in usual.items())
     if not any(name == workflow for name, _, _ in reference.ends):
@@ -303,19 +319,30 @@ def _group(effect: Effect) -> tuple[str, str]:
     return ("" if effect.kind == "rows" else effect.step), effect.name
 
 
-def _finding(group: tuple[str, str], expected: int, cases: list[tuple[str, Same, list[Effect]]]) -> Finding:
-    plain = [case for case in cases if not case[1]] or cases
-    moment, same, seen = max(plain, key=lambda case: len(case[2]))
-    del moment
-    step = group[0] or Counter(effect.step for effect in seen).most_common(1)[0][0]
+def _doubled(effects: list[Effect], usual: Counter[tuple[str, str]]) -> dict[tuple[str, str], list[Effect]]:
+    """Give what happened more often than it should, by step and name."""
+    groups: dict[tuple[str, str], list[Effect]] = {}
+    for effect in effects:
+        groups.setdefault(_group(effect), []).append(effect)
+    return {
+        group: mine
+        for group, mine in groups.items()
+        if len(mine) > usual[group] or any(effect.clash for effect in mine)
+    }
+
+
+def _finding(group: tuple[str, str], expected: int, cases: list[_Case]) -> Finding:
+    # What is doubled by a crash says more than what two runs did.
+    most = max([case for case in cases if not case.same] or cases, key=lambda case: case.times)
+    step = group[0] or Counter(effect.step for effect in most.effects).most_common(1)[0][0]
     return Finding(
         step,
         group[1],
-        max(len(case[2]) for case in cases),
+        max(case.times for case in cases),
         expected,
-        tuple(case[0] for case in cases),
-        tuple(_example(effect) for effect in seen),
-        advice_for(seen, same=same),
+        tuple(case.moment for case in cases),
+        tuple(_example(effect) for effect in most.effects),
+        advice_for(most.effects, same=most.same if group[1] == SECOND_RUN or most.same == "restart" else ""),
     )
 
 

@@ -83,6 +83,7 @@ class Report:
             AssertionError: something happened too often; or nothing was seen outside at all, which
                 would prove nothing.
         """
+        __tracebackhide__ = True  # pytest shows the test's own line
         if not self.is_safe:
             raise AssertionError(f"\n{self}")
 

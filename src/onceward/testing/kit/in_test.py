@@ -99,7 +99,13 @@ class AppInTest:
     def deliver(
         self, source: str, type: str = "", *, set: Mapping[str, Any] | None = None, body: Any = None
     ) -> None:
-        """Deliver an event, signed, through the real receiver; see `onceward.testing.delivery`.
+        """Deliver an event, signed, through the real receiver.
+
+        Args:
+            source: as for `delivery`.
+            type: likewise.
+            set: likewise.
+            body: likewise.
 
         Raises:
             ConfigError: it was refused.

@@ -138,7 +138,7 @@ class _Matrix:
             if restarts:
                 for run in life.runs():
                     if run.workflow == self.workflow.name and run.state is RunState.COMPLETED:
-                        await self.app.run(run.run_id).restart()
+                        await self.app.run(run.run_id).restart(acknowledge=True)
                 await life.settle()
 
         try:

@@ -160,7 +160,12 @@ def emitted(type: str, payload: Any = None, *, subject: str | None = None, id: s
 
 
 def started(*args: Any, **kwargs: Any) -> Started:
-    """Give a start of the workflow under test with these arguments, as `App.start` takes them."""
+    """Give a start of the workflow under test, as `App.start` makes it.
+
+    Args:
+        args: what its function takes after the context.
+        kwargs: likewise, by name.
+    """
     return Started(args, kwargs)
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 REPLACING = frozenset({"PUT", "DELETE"})
 """Methods that do the same thing to the same address, however often."""
 
+REFUSED = 400
+"""An answer from this status on says that nothing was done."""
+
 BODY_CHARS_SHOWN = 80
 
 
@@ -165,6 +168,8 @@ class HttpWorld:
         step = here()
         if key is None:
             answer = _answer(route.reply, asked)
+            if answer.status >= REFUSED:
+                return answer
             is_replacing = asked.method in REPLACING
             place = asked.url if is_replacing else None
             self._outside.note(Effect("http", name, step, place, detail, is_replacing, route.knows_keys))
@@ -175,6 +180,8 @@ class HttpWorld:
             return Answer(409, {"error": "this idempotency key came with another body"})
         if first is None:
             first = asked.body, _answer(route.reply, asked)
+            if first[1].status >= REFUSED:
+                return first[1]
             self._answered[asked.method, plain, key] = first
         self._outside.note(Effect("http", name, step, key, detail))
         return first[1]

@@ -147,7 +147,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
         return call
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def run_in_executor(  # type: ignore[override]  # of a function with any arguments
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
         """Run *func* in a thread; time stands still meanwhile."""
         future: asyncio.Future[T] = super().run_in_executor(executor, self.noted(func), *args)
         self.working += 1

@@ -100,6 +100,7 @@ class _Matrix:
             self.outside.forget()
             left = [list(group) for group in groups]
             first: Points | None = None
+            ends: list[tuple[str, str, str]] = []
             is_over = False
             while not is_over and place.lives < LIVES_MAX:
                 life = Life(place)
@@ -289,7 +290,7 @@ def _report(
         outcomes.append(Outcome(moment, tuple(_end(end) for end in seen.ends), is_safe))
     findings = [_finding(group, usual.get(group, usual_runs), cases) for group, cases in found.items()]
     findings += [_stuck(end, cases) for end, cases in stuck.items()]
-    effects = tuple((step, name, count) for (step, name), count in usual.items())
+    outside = tuple((step, name, count) for (step, name), count in usual.items())
     if not any(name == workflow for name, _, _ in reference.ends):
         findings.insert(0, _never(workflow, "no run", "no event started it"))
     for name, state, error in reference.ends:
@@ -300,7 +301,7 @@ def _report(
         tuple(findings),
         tuple(outcomes),
         tuple(_end(end) for end in reference.ends),
-        effects,
+        outside,
         seed,
     )
 

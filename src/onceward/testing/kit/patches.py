@@ -72,6 +72,7 @@ def _requests(stack: contextlib.ExitStack, outside: Outside) -> None:
     import io
 
     import requests
+    from requests.adapters import HTTPAdapter
 
     def send(_self: Any, request: Any, **_options: Any) -> Any:
         body = request.body or b""
@@ -85,7 +86,7 @@ def _requests(stack: contextlib.ExitStack, outside: Outside) -> None:
         response.encoding = "utf-8"
         return response
 
-    _put(stack, requests.adapters.HTTPAdapter, "send", send)
+    _put(stack, HTTPAdapter, "send", send)
 
 
 def _aiohttp(stack: contextlib.ExitStack, outside: Outside) -> None:

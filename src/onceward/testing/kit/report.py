@@ -101,7 +101,7 @@ class Report:
 
     def _lines(self) -> Iterator[str]:
         deaths = len(self.outcomes)
-        if not self.effects:
+        if not self.effects and not self.findings:
             yield (
                 f"{self.workflow} did nothing outside that was seen, so nothing is proven. Say what there is: "
                 "outside.happened(…) in a fake, outside.http.post(…) for a service, outside.table(…) for rows."

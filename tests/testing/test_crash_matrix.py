@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from onceward import App, Context
+from onceward import AUTO, App, Context, IdempotencyKey, Retry
 from onceward.core import failpoints
 from onceward.core.errors import ConfigError
 from onceward.testing import Outside, Unrepeatable, crash_matrix, delivery, emitted, started
@@ -257,3 +257,50 @@ def test_it_is_not_called_inside_an_event_loop_nor_with_an_open_app(outside: Out
     app.configure(store="sqlite:///:memory:")
     with app.sync, pytest.raises(ConfigError, match="open"):
         crash_matrix(app, parcel, started("A-1"))
+
+
+def test_steps_side_by_side_in_threads_and_tasks_are_repeatable(outside: Outside) -> None:
+    app = App("sqlite:///never-made.db")
+
+    def in_thread(name: str, key: IdempotencyKey = AUTO) -> str:
+        outside.happened(name, key=key)
+        app.sync.emit("noted", {"name": name})
+        return name
+
+    async def in_task(name: str, key: IdempotencyKey = AUTO) -> str:
+        await asyncio.to_thread(outside.happened, name, key=key)
+        await asyncio.sleep(0.2)
+        return name
+
+    @app.workflow
+    async def fan(ctx: Context) -> list[str]:
+        calls = [
+            *(ctx.step.run(f"thread {n}", in_thread, f"thread {n}") for n in range(3)),
+            *(ctx.step.run(f"task {n}", in_task, f"task {n}") for n in range(3)),
+        ]
+        return sorted(await asyncio.gather(*calls))
+
+    report = crash_matrix(app, fan, started(), outside=outside)
+
+    report.assert_safe()
+    assert len(report.effects) == 6
+    assert len(report.outcomes) > 20
+
+
+def test_a_run_that_is_held_for_a_person_did_nothing_twice_and_is_told_of(outside: Outside) -> None:
+    app = App("sqlite:///never-made.db")
+
+    @app.step(key_memory="1s", retry=Retry(base="30d", cap="30d", max_tries=3))
+    async def slow(key: IdempotencyKey = AUTO) -> None:
+        outside.happened("asked", key=key)
+        if outside.count("asked") < 2:
+            raise ValueError("no answer")
+
+    @app.workflow
+    async def ask(ctx: Context) -> None:
+        await slow()
+
+    report = crash_matrix(app, ask, started(), outside=outside, ends="held")
+
+    report.assert_safe()
+    assert report.ends == ("ask: held",)

@@ -222,7 +222,7 @@ class Life:
             beats=False,
             version="test",
         )
-        worker.step_threads = _Threads(self, place.settings.threads, "onceward-step", in_turn=True)
+        worker.step_threads = _Threads(self, place.settings.threads, "onceward-step")
         worker.workflow_threads = _Threads(self, place.settings.concurrency, "onceward-workflow")
         app._wire(worker)
         worker.ends._is_watching = True  # every run ends in this process: nobody need ask twice a second
@@ -268,7 +268,7 @@ class Life:
                 execution.stopping = "lost"
         self._join(lambda: self.loop.running)  # in the next life they would be somebody else's
         self.loop.unwind()
-        self._join(lambda: len(self.loop._ours))
+        self._join(lambda: len(self.loop._turns))
         self.loop.close()
         if self.worker is not None:
             self.worker.step_threads.close()
@@ -416,12 +416,11 @@ async def _read(function: Callable[..., Any], *args: Any) -> Any:
 
 
 class _Threads(Threads):
-    """Threads in which time stands still; bodies run one after the other, so that a seed decides."""
+    """Threads in which time stands still; see `VirtualLoop.lent`."""
 
-    def __init__(self, life: Life, count: int, name: str, *, in_turn: bool = False) -> None:
+    def __init__(self, life: Life, count: int, name: str) -> None:
         super().__init__(count, name)
         self._life = life
-        self._turn = asyncio.Lock() if in_turn else contextlib.nullcontext()
 
     async def run(
         self,
@@ -433,9 +432,8 @@ class _Threads(Threads):
     ) -> Any:
         """Run *function* in a thread; see the base."""
         loop = self._life.loop
-        async with self._turn:
-            loop.working += 1
-            try:
-                return await super().run(loop.noted(function), args, kwargs, may_begin=may_begin)
-            finally:
-                loop.working -= 1
+        loop.working += 1
+        try:
+            return await super().run(loop.lent(function), args, kwargs, may_begin=may_begin)
+        finally:
+            loop.working -= 1

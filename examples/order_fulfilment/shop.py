@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from onceward import AUTO, App, Context, Event, IdempotencyKey, Permanent, Retry, StepFailed
+from onceward import AUTO, App, Context, Event, IdempotencyKey, Permanent, Retry
 from onceward import event as e
 from onceward.outgoing import keyed
 from onceward.sources import Stripe
@@ -37,12 +37,14 @@ def connect() -> sqlite3.Connection:
 
 
 # The row is named by the order, so that writing it twice writes it once.
+@app.step(effect="own_database")
 def claim(order: str, item: str) -> None:
     with closing(connect()) as connection, connection:
         connection.execute("insert into claim values (?, ?) on conflict do nothing", (order, item))
 
 
-def unclaim(order: str) -> None:
+@claim.undo
+def unclaim(_claimed: None, order: str) -> None:
     with closing(connect()) as connection, connection:
         connection.execute("delete from claim where order_id = ?", (order,))
 
@@ -56,7 +58,7 @@ async def charge(order: str, cents: int) -> str:
     return str(answer.raise_for_status().json()["id"])
 
 
-@app.step(key_scope="business", retry=Retry(max_tries=8))
+@charge.undo(retry=Retry(max_tries=8))
 async def refund(charge_id: str) -> None:
     async with keyed(httpx.AsyncClient()) as client:
         answer = await client.post(f"{PAYMENTS}/charges/{charge_id}/refund")
@@ -84,20 +86,18 @@ def mail(text: str, *, idempotency_key: IdempotencyKey = AUTO) -> None:
     httpx.post(f"{MAIL}/letters", json={"text": text}, headers=headers).raise_for_status()
 
 
-@app.workflow(on=stripe["checkout.session.completed"], key=e.payload["data"]["object"]["client_reference_id"])
+@app.workflow(
+    on=stripe["checkout.session.completed"],
+    key=e.payload["data"]["object"]["client_reference_id"],
+    undo="on_failure",  # what the warehouse does not ship is paid back, and its claim given up
+)
 async def fulfil(ctx: Context, event: Event) -> str:
     """Ship what was ordered; give the parcel's number."""
     session = event.payload["data"]["object"]
     order, cents = str(session["client_reference_id"]), int(session["amount_total"])
     await ctx.step.run("claim", claim, order, "lamp")
-    charged = await charge(order, cents)
+    await charge(order, cents)
     await ctx.step.sleep("packing time", "2h")
-    try:
-        parcel = await ctx.step.ensure("parcel", find_parcel, book_parcel, args=(order,))
-    except StepFailed:
-        await refund(charged)
-        await ctx.step.run("unclaim", unclaim, order)
-        await ctx.step.run("excuse", mail, f"{order} is sold out; your money is on its way back")
-        raise
+    parcel = await ctx.step.ensure("parcel", find_parcel, book_parcel, args=(order,))
     await ctx.step.run("thank", mail, f"{order} is on its way: {parcel}")
     return parcel

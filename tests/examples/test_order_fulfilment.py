@@ -50,7 +50,7 @@ def test_an_order_that_is_sold_out_is_undone_once() -> None:
     report = crash_matrix(shop.app, shop.fulfil, PAID, outside=outside, ends="failed", fresh=begin_anew)
 
     report.assert_safe()
-    assert ("refund", f"POST {shop.PAYMENTS}/charges/*/refund", 1) in report.effects
+    assert ("charge (undo)", f"POST {shop.PAYMENTS}/charges/*/refund", 1) in report.effects
     assert shop.connect().execute("select count(*) from claim").fetchone() == (0,)
 
 

@@ -130,6 +130,13 @@ class Report:
                         yield f"         {example}"
             yield ""
             yield f"Each tool: {PAGE}. The same again: crash_matrix(…, seed={self.seed})."
+        held = sum(map(_is_held, self.outcomes))
+        if held:
+            yield f"{held} of them leave the run held, for a person who knows what happened."
+
+
+def _is_held(outcome: Outcome) -> bool:
+    return any(end.endswith(": held") for end in outcome.ends)
 
 
 def _cut(text: str) -> str:

@@ -304,3 +304,22 @@ def test_a_run_that_is_held_for_a_person_did_nothing_twice_and_is_told_of(outsid
 
     report.assert_safe()
     assert report.ends == ("ask: held",)
+
+
+def test_a_step_that_asks_a_person_when_nobody_knows_is_safe(outside: Outside) -> None:
+    app = App("sqlite:///never-made.db")
+
+    @app.step(unknown="ask")
+    async def letter() -> None:
+        outside.happened("letter")
+
+    @app.workflow
+    async def remind(ctx: Context) -> None:
+        await letter()
+
+    report = crash_matrix(app, remind, started(), outside=outside)
+
+    report.assert_safe()
+    held = [outcome.moment for outcome in report.outcomes if outcome.ends == ("remind: held",)]
+    assert "between the effect and the save of letter" in held
+    assert f"{len(held)} of them leave the run held" in str(report)

@@ -224,7 +224,7 @@ class Life:
         )
         worker.step_threads = _Threads(self, place.settings.threads, "onceward-step")
         worker.workflow_threads = _Threads(self, place.settings.concurrency, "onceward-workflow")
-        app._wire(worker)
+        worker.steer_child = app._desk.steer_child
         worker.ends._is_watching = True  # every run ends in this process: nobody need ask twice a second
         app._worker, app._pid = worker, os.getpid()
         await worker.start()

@@ -33,7 +33,10 @@ GIVE_KEY = Advice(
     "nothing tells the second from the first: pass the step's IdempotencyKey on, look first with ctx.step.ensure, "
     'or ask a person, unknown="ask"',
 )
-ENSURE = Advice("ensure", "the service knows no keys: look before you create, ctx.step.ensure(…), or ask a person, unknown=\"ask\"")
+ENSURE = Advice(
+    "ensure",
+    'the service knows no keys: look before you create, ctx.step.ensure(…), or ask a person, unknown="ask"',
+)
 DRAW = Advice("draw", "what it is known by differs each time: draw it in a step of its own, ctx.step.uuid(…)")
 SAME_BODY = Advice(
     "draw",

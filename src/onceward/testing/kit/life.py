@@ -130,21 +130,27 @@ def _fresh() -> bytes:
 
 @contextlib.contextmanager
 def borrowed(app: App) -> Iterator[None]:
-    """Use a user's app for lives of a test, and give it back as it was; the engine's log is still."""
-    kept = {
-        name: getattr(app, name)
-        for name in ("settings", "_worker", "_pid", "_receiver", "_syncs", "_opening")
-    }
+    """Use a user's app for lives of a test, and give it back as it was, and Python's `random` with it."""
+    names = ("settings", "_worker", "_pid", "_receiver", "_syncs", "_opening")
+    kept, drawn = {name: getattr(app, name) for name in names}, random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(drawn)
+        for name, value in kept.items():
+            setattr(app, name, value)
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Keep the engine's log still: deaths are told of there, and here they are what is asked for."""
     logger = logging.getLogger("onceward")
-    level, drawn = logger.level, random.getstate()
-    logger.setLevel(logging.CRITICAL + 1)  # deaths are told of, and they are what is asked for here
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
         logger.setLevel(level)
-        random.setstate(drawn)
-        for name, value in kept.items():
-            setattr(app, name, value)
 
 
 class Life:

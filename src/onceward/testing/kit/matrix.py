@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onceward.core.errors import ConfigError
 from onceward.core.states import RunState
 from onceward.testing.kit.advice import FIRST, STUCK, advice_for
-from onceward.testing.kit.life import Killed, Life, Place, borrowed, folder
+from onceward.testing.kit.life import Killed, Life, Place, borrowed, folder, silent
 from onceward.testing.kit.outside import BETWEEN, Effect, Outside, here
 from onceward.testing.kit.patches import patched
 from onceward.testing.kit.points import Point, Points
@@ -202,7 +202,7 @@ def crash_matrix(
     outside = outside or Outside()
     matrix = _Matrix(app, workflow, chosen, outside, fresh, seed)
     in_order = [[sent] for sent in chosen]
-    with borrowed(app), patched(outside):
+    with borrowed(app), silent(), patched(outside):
         reference = matrix.once(in_order, stays=True)
         asleep = matrix.once(in_order)
         variants: list[tuple[str, Same, _Seen]] = [(UNDISTURBED, "", asleep)]

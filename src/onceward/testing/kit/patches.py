@@ -1,7 +1,7 @@
 """Leads what httpx, requests and aiohttp send to the test's own services; nothing leaves the test.
 
 Below the clients of these libraries, where hooks of theirs have run: what `onceward.outgoing` adds
-is seen. Only libraries that are imported already are touched, and only while a test's app lives.
+is seen. Those that are installed are imported for it, since a step may import one in its body.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import ssl
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from onceward.testing.kit.http import Answer, Asked
@@ -19,19 +20,23 @@ if TYPE_CHECKING:
     from onceward.testing.kit.outside import Outside
 
 TLS = ssl.PROTOCOL_TLS_CLIENT
-HTTPX = ("httpx", "httpx2")
 
 
 @contextlib.contextmanager
 def patched(outside: Outside) -> Iterator[None]:
     """Answer every request of these libraries from *outside* for a while."""
     with contextlib.ExitStack() as stack:
-        for name in HTTPX:
-            if (module := sys.modules.get(name)) is not None:
-                _httpx(stack, module, outside)
-        if "requests" in sys.modules:
+        if find_spec("httpx") is not None:
+            import httpx
+
+            _httpx(stack, httpx, outside)
+        if find_spec("httpx2") is not None:
+            import httpx2  # type: ignore[import-not-found]
+
+            _httpx(stack, httpx2, outside)
+        if find_spec("requests") is not None:
             _requests(stack, outside)
-        if "aiohttp" in sys.modules:
+        if find_spec("aiohttp") is not None:
             _aiohttp(stack, outside)
         yield
 

@@ -323,3 +323,32 @@ def test_a_step_that_asks_a_person_when_nobody_knows_is_safe(outside: Outside) -
     held = [outcome.moment for outcome in report.outcomes if outcome.ends == ("remind: held",)]
     assert "between the effect and the save of letter" in held
     assert f"{len(held)} of them leave the run held" in str(report)
+
+
+def test_rows_that_commit_with_the_checkpoint_are_written_once(outside: Outside) -> None:
+    app = App("sqlite:///never-made.db")
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(str(app.settings.store).removeprefix("sqlite:///"))  # the test's own
+
+    def tables() -> None:
+        connection = connect()
+        connection.execute("create table booking (order_no text)")
+        connection.close()
+
+    app.transactions(connect)
+
+    @app.transaction
+    def book(connection: sqlite3.Connection, order: str) -> None:
+        connection.execute("insert into booking values (?)", (order,))
+
+    @app.workflow
+    async def sell(ctx: Context, order: str) -> None:
+        await ctx.step.run("book", book, order)
+        await ctx.step.sleep("a day", "1d")
+
+    outside.table(connect, "booking")
+    report = crash_matrix(app, sell, started("A-1"), outside=outside, fresh=tables)
+
+    report.assert_safe()
+    assert report.effects == (("", "rows of booking", 1),)

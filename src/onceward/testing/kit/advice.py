@@ -46,7 +46,9 @@ ROWS = Advice(
     "upsert", "the row is written again: give it a unique id and write INSERT … ON CONFLICT DO NOTHING"
 )
 ROWS_DRAWN = Advice(
-    "draw", "the row has an id drawn in the body: draw it in a step of its own, then INSERT … ON CONFLICT"
+    "draw",
+    "the row has an id drawn in the body: commit it with the step, @app.transaction, or draw the id in a step of its own "
+    "and INSERT … ON CONFLICT DO NOTHING",
 )
 ONE_RUN = Advice("key", "one thing told under two ids makes two runs: @app.workflow(…, key=event.payload[…])")
 SAME_ID = Advice(

@@ -230,7 +230,7 @@ class Life:
         )
         worker.step_threads = _Threads(self, place.settings.threads, "onceward-step")
         worker.workflow_threads = _Threads(self, place.settings.concurrency, "onceward-workflow")
-        worker.steer_child = app._desk.steer_child
+        app._wire(worker)
         worker.ends._is_watching = True  # every run ends in this process: nobody need ask twice a second
         app._worker, app._pid = worker, os.getpid()
         await worker.start()

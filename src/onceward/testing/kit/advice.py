@@ -15,7 +15,9 @@ class Advice:
     """What to do.
 
     Attributes:
-        tool: its short name, stable: for programs.
+        tool: its short name, for programs: ``keyed``, ``key-or-ensure``, ``ensure``, ``draw``, ``upsert``,
+            ``step``, ``key``, ``event-id``, ``key_scope``, ``tolerate``, or ``first`` where the workflow does
+            not end well even without a crash.
         text: one line for people.
     """
 

@@ -153,8 +153,7 @@ class App(Registry, Receiving, Sending, Promising):
             version=__version__,
             refresh_clock=clock.refresh,
         )
-        worker.steer_child = self._desk.steer_child
-        worker.transactions.default = self._database
+        self._wire(worker)
         try:
             await worker.start()
         except BaseException:
@@ -164,6 +163,11 @@ class App(Registry, Receiving, Sending, Promising):
             loop = asyncio.get_running_loop()
             store.listen(lambda: loop.call_soon_threadsafe(worker.hint))
         return worker
+
+    def _wire(self, worker: Worker) -> None:
+        """Tell a worker what the app knows; the testing kit makes workers of its own."""
+        worker.steer_child = self._desk.steer_child
+        worker.transactions.default = self._database
 
     def _make_store(self, draws: IdSource) -> Store:
         """Give the store that the settings name; a subclass may wrap it, to count or to disturb."""

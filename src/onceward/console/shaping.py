@@ -38,6 +38,7 @@ from onceward.core.model import (
 )
 from onceward.core.ports import Listed
 from onceward.core.redact import Redaction
+from onceward.core.rules import FAR_MS
 from onceward.core.states import OPEN_PROBLEM, TABLE, TERMINAL, Effect, RunState, StepState, Verb
 from onceward.refusals import Refusal
 
@@ -99,7 +100,7 @@ class Shaping:
             key=row.key,
             started_at=row.started_at,
             ended_at=row.ended_at,
-            due_at=None if listed.process_id is not None or row.state in TERMINAL else listed.due_at,
+            due_at=due_at(listed),
             reason=None if row.reason is None else self.redaction.text(row.reason),
             failure=self.failure(row.error, with_traceback=False),
             is_open_problem=row.state in OPEN_PROBLEM and row.dismissed_at is None,
@@ -202,6 +203,14 @@ class Shaping:
             return self.redaction.text(text)
         shown = self.redaction.value(value)
         return text if shown == value else msgspec.json.encode(shown).decode()
+
+
+def due_at(listed: Listed) -> Millis | None:
+    """Give when a run wants to be claimed; None where somebody holds it, or only a wake-up brings it back."""
+    row, at = listed.run, listed.due_at
+    if at is None or listed.process_id is not None or row.state in TERMINAL:
+        return None
+    return at if at < row.created_at + FAR_MS // 2 else None
 
 
 def event_summary(row: EventRow) -> EventSummary:

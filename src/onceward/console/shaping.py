@@ -160,22 +160,22 @@ class Shaping:
 
     def delivery(self, row: DeliveryRow | UnparsedRow, events: Sequence[str]) -> DeliveryView:
         """Give a delivery without its body."""
-        is_unparsed = isinstance(row, UnparsedRow)
+        unparsed = row if isinstance(row, UnparsedRow) else None
         request = KeptRequest("", "") if row.request is None else kept_of(row.request)
         return DeliveryView(
             delivery_id=row.delivery_id,
             source=row.source,
             received_at=row.received_at,
             outcome=row.outcome,
-            event_id=None if is_unparsed else row.event_id,
+            event_id=None if isinstance(row, UnparsedRow) else row.event_id,
             sent_at=row.sent_at,
             skew_ms=row.skew_ms,
             secret_index=row.secret_index,
             method=request.method or None,
             url=self._url(request),
             headers=self.redaction.headers(dict(request.headers)),
-            error=row.error if is_unparsed else None,
-            copies=row.copies if is_unparsed else 1,
+            error=None if unparsed is None else unparsed.error,
+            copies=1 if unparsed is None else unparsed.copies,
             events=list(events),
         )
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import click
 
+_HELP = """Print the script by which SHELL completes commands and options.
 
-@click.command("completion", short_help="Print the script for completion in a shell.")
+\b
+bash:  onceward completion bash > ~/.local/share/bash-completion/completions/onceward
+zsh:   onceward completion zsh > ~/.zfunc/_onceward     (with ~/.zfunc in fpath)
+fish:  onceward completion fish > ~/.config/fish/completions/onceward.fish"""
+
+
+@click.command("completion", short_help="Print the script for completion in a shell.", help=_HELP)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    r"""Print the script by which SHELL completes commands and options.
-
-    \b
-    bash:  onceward completion bash > ~/.local/share/bash-completion/completions/onceward
-    zsh:   onceward completion zsh > ~/.zfunc/_onceward     (with ~/.zfunc in fpath)
-    fish:  onceward completion fish > ~/.config/fish/completions/onceward.fish
-    """
+    """Print the script of a shell."""
     from click.shell_completion import get_completion_class
 
     from onceward.cli.main import main

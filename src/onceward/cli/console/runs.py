@@ -124,7 +124,7 @@ def _print_change(run: RunSummary, reach: Reach) -> None:
     line = Text(f"{rfc3339(now_ms())}  ", style="dim")
     line.append_text(text(f"{run.run_id}  ")).append_text(state(run.state.ljust(10)))
     line.append_text(text(f"  {run.workflow}  {about(run)}"))
-    terminal().print(line, no_wrap=True, overflow="ellipsis", crop=True)
+    terminal().print(line, soft_wrap=True)
 
 
 for verb in STEERING:

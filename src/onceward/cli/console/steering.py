@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -18,10 +19,10 @@ STEERING: list[click.Command] = []
 """The commands, for the group ``runs``."""
 
 
-def _steers(name: str, short_help: str) -> Any:
+def _steers(name: str, short_help: str) -> Callable[[Callable[..., None]], click.Command]:
     """Give the decorator of a verb: on runs by id, or on all that filters find."""
 
-    def decorate(function: Any) -> Any:
+    def decorate(function: Callable[..., None]) -> click.Command:
         for option in (
             click.argument("run_ids", metavar="[RUN]...", nargs=-1),
             filters,

@@ -60,10 +60,10 @@ def draw(detail: RunDetail, now: Millis) -> None:
 
 def bars_of(detail: RunDetail, now: Millis) -> list[Bar]:
     """Give the bars: attempts that ended badly and steps, in the order in which they began."""
-    bars = [_step(step, now) for step in detail.steps]
     began = detail.run.started_at or detail.run.created_at
-    bars += _attempts([one for one in detail.attempts if one.generation == detail.shown_generation], began)
-    return sorted(bars, key=lambda bar: (bar.start, bar.end))
+    bars = _attempts([one for one in detail.attempts if one.generation == detail.shown_generation], began)
+    bars += [_step(step, now) for step in detail.steps]
+    return sorted(bars, key=lambda bar: bar.start)
 
 
 def _step(step: StepView, now: Millis) -> Bar:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onceward.core.errors import ConfigError
 from onceward.core.model import Millis
 
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Millis]
+else:
+    ParamType = click.ParamType  # generic from click 8.4 on
 
-class Moment(click.ParamType):
+
+class Moment(ParamType):
     """A time: ``2h`` means two hours ago; else ISO 8601, in UTC unless it says another zone."""
 
     name = "time"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         OncewardError,
         OutcomeUnknown,
         Permanent,
+        PlanNeeded,
         RetryLater,
         RunCancelled,
         RunFailed,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         WorkflowUnknown,
     )
     from onceward.core.paths import event
+    from onceward.core.plan import Plan
     from onceward.core.retry import Retry
     from onceward.core.states import RunState
     from onceward.handles import Emitted, EventView, RunHandle
@@ -72,6 +74,8 @@ __all__ = [
     "OncewardError",
     "OutcomeUnknown",
     "Permanent",
+    "Plan",
+    "PlanNeeded",
     "Retry",
     "RetryLater",
     "RunCancelled",
@@ -103,6 +107,7 @@ _HOMES = {
     "Event": "onceward.authoring.event",
     "EventView": "onceward.handles",
     "IdempotencyKey": "onceward.authoring.keys",
+    "Plan": "onceward.core.plan",
     "Retry": "onceward.core.retry",
     "RunHandle": "onceward.handles",
     "RunState": "onceward.core.states",

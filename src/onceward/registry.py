@@ -19,6 +19,7 @@ from onceward.authoring.step import Step
 from onceward.authoring.workflow import Policies, Workflow, parts_of
 from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
+from onceward.core.effects import EffectName
 from onceward.core.retry import Retry
 from onceward.core.rules import Place
 from onceward.core.texts import name_of
@@ -86,6 +87,7 @@ class Registry:
         timeout: Duration | None = None,
         key_scope: KeyScope = "step",
         key_memory: Duration | None = None,
+        effect: EffectName = "outside",
     ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
     def step(
         self,
@@ -97,6 +99,7 @@ class Registry:
         timeout: Duration | None = None,
         key_scope: KeyScope = "step",
         key_memory: Duration | None = None,
+        effect: EffectName = "outside",
     ) -> Any:
         """Make a function a step: called in a run it is saved, elsewhere it is itself.
 
@@ -108,9 +111,11 @@ class Registry:
             key_scope: ``"business"`` for an idempotency key that a restart or replay hands out again.
             key_memory: how long the receiver remembers the key. A try that is not known to have ended
                 is not run again after that: the run is held for a person.
+            effect: what running it again does, for `RunHandle.plan`: ``"pure"`` for a step that only
+                computes or reads, ``"own_database"`` for one that writes to your own database only.
 
         Raises:
-            ConfigError: the name or *key_scope* cannot be used, or *timeout* or *key_memory* is no
+            ConfigError: the name, *key_scope* or *effect* cannot be used, or *timeout* or *key_memory* is no
                 length of time.
         """
         options = StepOptions(
@@ -118,6 +123,7 @@ class Registry:
             timeout_ms=None if timeout is None else to_ms(timeout, what="timeout of a step"),
             key_scope=key_scope,
             key_memory_ms=key_memory_of(key_memory, "a step"),
+            effect=effect,
         )
 
         def decorate(function: Callable[..., Any]) -> Step[..., Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypeVar, overload
@@ -29,9 +29,11 @@ from onceward.core.model import (
     UnparsedRow,
     WorkflowRow,
 )
+from onceward.core.plan import Plan
 from onceward.core.states import RunState
 from onceward.core.steer import Reply
 from onceward.handles import Emitted, EventView, RunHandle
+from onceward.planning import PlannedVerb
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -234,6 +236,7 @@ class SyncApp:
         state: RunState | str | None = None,
         source: str | None = None,
         event_id: str | None = None,
+        key: str | None = None,
         problems: bool = False,
         before: str | None = None,
         limit: int = 100,
@@ -245,6 +248,7 @@ class SyncApp:
                 state=state,
                 source=source,
                 event_id=event_id,
+                key=key,
                 problems=problems,
                 before=before,
                 limit=limit,
@@ -314,18 +318,21 @@ class SyncApp:
 
 
 class SyncRunHandle(Generic[R_co]):
-    """A run, by id; the blocking twin of `RunHandle`.
-
-    Attributes:
-        run_id: the run's id.
-        is_duplicate: for a start with an ``id=``: the run existed already.
-    """
+    """A run, by id; the blocking twin of `RunHandle`."""
 
     def __init__(self, app: SyncApp, handle: RunHandle[R_co]) -> None:
         self._app = app
         self._handle = handle
-        self.run_id = handle.run_id
-        self.is_duplicate = handle.is_duplicate
+
+    @property
+    def run_id(self) -> str:
+        """Give the run's id; see `RunHandle`."""
+        return self._handle.run_id
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Say whether the run existed already; see `RunHandle`."""
+        return self._handle.is_duplicate
 
     def row(self) -> RunRow:
         """Give everything that is stored of the run itself."""
@@ -355,21 +362,66 @@ class SyncRunHandle(Generic[R_co]):
         """Begin the next attempt; see `RunHandle.retry`."""
         return self._app.wait(self._handle.retry(actor=actor))
 
-    def restart(self, *, actor: str = "app") -> Reply:
+    def plan(
+        self,
+        verb: PlannedVerb,
+        *,
+        from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
+        payload: Any = None,
+    ) -> Plan:
+        """Tell what a verb would do to each step; see `RunHandle.plan`."""
+        return self._app.wait(
+            self._handle.plan(verb, from_step=from_step, keep=keep, drop=drop, payload=payload)
+        )
+
+    def restart(
+        self,
+        *,
+        plan: Plan | str | None = None,
+        from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
+        acknowledge: bool = False,
+        request_id: str | None = None,
+        actor: str = "app",
+    ) -> Reply:
         """Begin a new generation; see `RunHandle.restart`."""
-        return self._app.wait(self._handle.restart(actor=actor))
+        return self._app.wait(
+            self._handle.restart(
+                plan=plan,
+                from_step=from_step,
+                keep=keep,
+                drop=drop,
+                acknowledge=acknowledge,
+                request_id=request_id,
+                actor=actor,
+            )
+        )
 
     def replay(
         self,
         *,
         from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
         payload: Any = None,
+        plan: Plan | str | None = None,
         request_id: str | None = None,
         actor: str = "app",
     ) -> SyncRunHandle[R_co]:
         """Make a new run of the same event; see `RunHandle.replay`."""
         handle = self._app.wait(
-            self._handle.replay(from_step=from_step, payload=payload, request_id=request_id, actor=actor)
+            self._handle.replay(
+                from_step=from_step,
+                keep=keep,
+                drop=drop,
+                payload=payload,
+                plan=plan,
+                request_id=request_id,
+                actor=actor,
+            )
         )
         return SyncRunHandle(self._app, handle)
 

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from onceward import ConfigError, NotFound
-from onceward.console.port import Action, RunQuery
+from onceward.console.acting import AGAIN
+from onceward.console.port import ACKNOWLEDGED, Action, RunQuery
 from onceward.console.views import BulkReply
-from onceward.core.errors import StateConflict
+from onceward.core.errors import PlanNeeded, StateConflict
 from tests.console.shop import Shop
 from tests.engine.running import run_app
 
@@ -24,7 +25,14 @@ def test_each_verb_does_what_the_table_says_and_leaves_its_entry(store_url: str)
         assert (reply.effect, reply.state, reply.attempt) == ("new attempt", "queued", 2)
         await shop.stands(run_id, "completed")
 
-        restarted = await shop.do(run_id, "restart")
+        with pytest.raises(PlanNeeded):
+            await shop.do(run_id, "restart")
+        plan = await shop.console.plan(run_id, Action(verb="restart", actor="ann", keep=["load"]))
+        assert [(step.step, step.fate.value) for step in plan.steps] == [
+            ("load", "kept"),
+            ("pay", "runs again"),
+        ]
+        restarted = await shop.do(run_id, "restart", keep=["load"], plan=plan.token)
         assert (restarted.effect, restarted.generation) == ("new generation", 2)
         await shop.stands(run_id, "completed")
 
@@ -77,14 +85,18 @@ def test_a_request_is_done_once_whichever_process_it_reaches(store_url: str) -> 
         run_id = await shop.failed("order-1")
         async with other.app:
             replies = await asyncio.gather(
-                *(one.do(run_id, "restart", request_id="click-1") for one in (shop, other, shop, other))
+                *(
+                    one.do(run_id, "restart", request_id="click-1", plan=ACKNOWLEDGED)
+                    for one in (shop, other, shop, other)
+                )
             )
             assert sorted(reply.is_duplicate for reply in replies) == [False, True, True, True]
             await shop.stands(run_id, "failed")
 
-            again = await other.do(run_id, "restart", request_id="click-1")
+            again = await other.do(run_id, "restart", request_id="click-1", plan=ACKNOWLEDGED)
             assert (again.is_duplicate, again.generation) == (True, 2)
-            assert (await shop.do(run_id, "restart", request_id="click-2")).generation == 3
+            second = await shop.do(run_id, "restart", request_id="click-2", plan=ACKNOWLEDGED)
+            assert second.generation == 3
             with pytest.raises(StateConflict, match="One request is one action"):
                 await other.do(run_id, "dismiss", request_id="click-1")
 
@@ -153,7 +165,12 @@ def test_two_processes_share_a_bulk_action(store_url: str) -> None:
 
     async def scenario() -> None:
         failed = [await shop.failed(f"order-{number}") for number in range(6)]
-        action = Action(verb="restart", actor="ann", request_id="mend")
+        unplanned = Action(verb="restart", actor="ann")
+        dry = await shop.console.bulk(RunQuery(workflow="charge"), unplanned, dry_run=True)
+        assert dry.reasons == [f"6 of the first 6: {AGAIN}"]
+        refused = await shop.console.bulk(RunQuery(workflow="charge"), unplanned, dry_run=False)
+        assert (refused.done, refused.refused, refused.reasons) == (0, 6, [AGAIN])
+        action = Action(verb="restart", actor="ann", request_id="mend", plan=ACKNOWLEDGED)
         async with other.app:
             await asyncio.gather(
                 *(

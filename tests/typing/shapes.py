@@ -20,6 +20,7 @@ from onceward import (
     Event,
     EventView,
     IdempotencyKey,
+    Plan,
     Retry,
     RunHandle,
     RunState,
@@ -233,7 +234,12 @@ async def handles(order: Order) -> None:
     assert_type(await handle.children(), list[RunRow])
     assert_type(await handle.retry(), Reply)
     assert_type(await handle.restart(actor="me"), Reply)
+    plan = assert_type(await handle.plan("restart", keep=["a"]), Plan)
+    assert_type(await handle.restart(plan=plan, request_id="x"), Reply)
+    assert_type(await handle.restart(keep="a", plan=plan.token), Reply)
+    assert_type(await handle.restart(drop=["a"], acknowledge=True), Reply)
     assert_type(await handle.replay(from_step="a"), RunHandle[int])
+    assert_type(await handle.replay(plan=plan, drop={"a"}), RunHandle[int])
     assert_type(await handle.cancel(), Reply)
     assert_type(await handle.answer("retry"), Reply)
     assert_type(await handle.dismiss(), Reply)
@@ -255,6 +261,8 @@ def sync_handles(order: Order) -> None:
     assert_type(app.sync.start(on_checkout, {"a": 1}), SyncRunHandle[Charge])
     assert_type(handle.result(), int)
     assert_type(handle.replay(), SyncRunHandle[int])
+    assert_type(handle.plan("resume"), Plan)
+    assert_type(handle.restart(plan=handle.plan("restart")), Reply)
     assert_type(handle.steps(), list[StepRow])
     assert_type(app.sync.emit("order.paid").runs[0].result(), Any)
     assert_type(app.sync.runs(workflow="add"), list[RunRow])

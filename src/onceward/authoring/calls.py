@@ -17,7 +17,7 @@ from onceward.core.annotations import signature_of
 from onceward.core.duration import to_ms
 from onceward.core.shown import shown
 
-RESERVED = ("item", "retry", "timeout", "key_scope", "key_memory")
+RESERVED = ("item", "retry", "timeout", "key_scope", "key_memory", "effect")
 """Keywords of ``step.run`` that are its own, not the function's."""
 
 
@@ -42,9 +42,7 @@ def prepare(
 
 def changed_options(name: str, options: StepOptions, kwargs: dict[str, Any]) -> StepOptions:
     """Take a step's own keywords out of *kwargs*; give its options with what they change."""
-    changes: dict[str, Any] = {
-        word: kwargs.pop(word) for word in ("retry", "timeout", "key_scope", "key_memory") if word in kwargs
-    }
+    changes: dict[str, Any] = {word: kwargs.pop(word) for word in RESERVED[1:] if word in kwargs}
     timeout, key_memory = changes.pop("timeout", None), changes.pop("key_memory", None)
     if timeout is not None:
         changes["timeout_ms"] = to_ms(timeout, what=f"timeout of step {name!r}")

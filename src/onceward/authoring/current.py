@@ -13,9 +13,10 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from onceward.authoring.keys import KeyScope, composed_key
+from onceward.authoring.keys import KeyScope
 from onceward.authoring.made import MadeCalls
 from onceward.core import errors
+from onceward.core.idempotency import composed_key
 
 if TYPE_CHECKING:
     from onceward.authoring.options import StepOptions

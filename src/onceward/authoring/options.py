@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onceward.authoring.keys import KEY_SCOPES, KeyScope
 from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
+from onceward.core.effects import EffectName, StepEffect, effect_of
 from onceward.core.model import Millis
 from onceward.core.retry import Retry
 from onceward.core.rules import ACTIVE, CLASHES, EVER, NO_RULES, STALE, WINDOW, Rules, checked_place
@@ -29,12 +30,16 @@ class StepOptions:
         timeout_ms: how long one try may take.
         key_scope: what its idempotency key belongs to.
         key_memory_ms: how long the receiver remembers the key, if that is known.
+        effect: what running it again does; by default what its kind of step does.
+        recorded: what of this its records say, for plans; empty by default, so that it costs nothing.
     """
 
     retry: Retry = DEFAULT_STEP_RETRY
     timeout_ms: Millis | None = None
     key_scope: KeyScope = "step"
     key_memory_ms: Millis | None = None
+    effect: EffectName | None = None
+    recorded: dict[str, Any] = field(init=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what is no policy before it is asked for one, which is when the step fails."""
@@ -46,6 +51,19 @@ class StepOptions:
                 todo='Write key_scope="step" for a key of this run\'s generation, or key_scope="business" '
                 "for one that a restart and a replay hand out again.",
             )
+        if self.effect is not None and self.effect not in tuple(StepEffect):
+            raise errors.ConfigError(
+                f"The effect of a step cannot be {shown(self.effect)}.",
+                means="It says what running the step again does, for whoever plans a restart.",
+                todo='Write effect="pure" for one that only computes or reads, effect="own_database" for one '
+                'that writes to your own database only, or effect="outside", which is the default.',
+            )
+        if self.effect is not None and effect_of("run", None) != self.effect:
+            self.recorded["effect"] = self.effect
+        if self.key_scope != "step":
+            self.recorded["key_scope"] = self.key_scope
+        if self.key_memory_ms is not None:
+            self.recorded["key_memory_ms"] = self.key_memory_ms
 
 
 def key_memory_of(key_memory: Duration | None, whose: str) -> Millis | None:

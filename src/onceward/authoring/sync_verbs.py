@@ -17,6 +17,7 @@ from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
+from onceward.core.effects import EffectName
 from onceward.core.retry import Retry
 
 P = ParamSpec("P")
@@ -61,6 +62,7 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName = ...,
     ) -> R: ...
     @overload
     def run(
@@ -74,6 +76,7 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName = ...,
     ) -> R: ...
     def run(  # type: ignore[misc]  # likewise
         self, name: str, function: Any, /, *args: Any, **kwargs: Any
@@ -96,6 +99,7 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
     ) -> R: ...
     @overload
     def ensure(
@@ -110,6 +114,7 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
     ) -> R: ...
     @overload
     def ensure(
@@ -124,6 +129,7 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
     ) -> R: ...
     @overload
     def ensure(
@@ -138,6 +144,7 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
     ) -> R: ...
     def ensure(
         self,
@@ -151,6 +158,7 @@ class SyncStepVerbs:
         timeout: Duration | None = None,
         key_scope: KeyScope | None = None,
         key_memory: Duration | None = None,
+        effect: EffectName | None = None,
     ) -> Any:
         """Give what *find* finds, else what *create* creates; see `StepVerbs.ensure`."""
         given = {
@@ -158,6 +166,7 @@ class SyncStepVerbs:
             "timeout": timeout,
             "key_scope": key_scope,
             "key_memory": key_memory,
+            "effect": effect,
         }
         body, options = ensured(self._session, name, find, create, args, given)
         caller = threading.current_thread()

@@ -16,6 +16,7 @@ from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
+from onceward.core.effects import EffectName
 from onceward.core.retry import Retry
 
 P = ParamSpec("P")
@@ -57,6 +58,7 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109 - a try's limit, kept by the engine
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName = ...,
     ) -> R: ...
     @overload
     async def run(
@@ -70,6 +72,7 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName = ...,
     ) -> R: ...
     @noted  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
     async def run(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -84,6 +87,7 @@ class StepVerbs:
             timeout: how long one try may take.
             key_scope: ``"business"`` for an idempotency key that a restart or replay hands out again.
             key_memory: how long the receiver remembers the key; see `App.step`.
+            effect: what running it again does; see `App.step`.
             kwargs: the function's keywords.
 
         Raises:
@@ -107,6 +111,7 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
     ) -> R: ...
     @overload
     async def ensure(
@@ -121,6 +126,7 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
     ) -> R: ...
     @overload
     async def ensure(
@@ -135,6 +141,7 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
     ) -> R: ...
     @overload
     async def ensure(
@@ -149,6 +156,7 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
     ) -> R: ...
     @noted
     async def ensure(
@@ -163,6 +171,7 @@ class StepVerbs:
         timeout: Duration | None = None,  # noqa: ASYNC109
         key_scope: KeyScope | None = None,
         key_memory: Duration | None = None,
+        effect: EffectName | None = None,
     ) -> Any:
         """Give what *find* finds, else what *create* creates; saved as one step.
 
@@ -179,6 +188,7 @@ class StepVerbs:
             timeout: how long one try may take.
             key_scope: see `run`.
             key_memory: see `run`.
+            effect: see `run`.
 
         Raises:
             StepFailed: its tries are used up, or it failed for good.
@@ -189,6 +199,7 @@ class StepVerbs:
             "timeout": timeout,
             "key_scope": key_scope,
             "key_memory": key_memory,
+            "effect": effect,
         }
         body, options = ensured(self._session, name, find, create, args, given)
         return await self._session.step(name, str(item), body, args, {}, options, None)

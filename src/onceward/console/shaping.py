@@ -21,7 +21,9 @@ from onceward.console.views import (
     VerbView,
     WorkerView,
 )
+from onceward.core.effects import effect_of
 from onceward.core.kept import KeptRequest, kept_of
+from onceward.core.looks import Listed
 from onceward.core.messages import HttpRequest
 from onceward.core.model import (
     AttemptRow,
@@ -36,7 +38,7 @@ from onceward.core.model import (
     StepRow,
     UnparsedRow,
 )
-from onceward.core.ports import Listed
+from onceward.core.plan import handed_key
 from onceward.core.redact import Redaction
 from onceward.core.rules import FAR_MS
 from onceward.core.states import OPEN_PROBLEM, TABLE, TERMINAL, Effect, RunState, StepState, Verb
@@ -109,7 +111,7 @@ class Shaping:
             process_id=listed.process_id,
         )
 
-    def step(self, row: StepRow, generation: int) -> StepView:
+    def step(self, row: StepRow, run: RunRow, generation: int, namespace: str) -> StepView:
         """Give a step's record."""
         return StepView(
             name=row.name,
@@ -129,6 +131,8 @@ class Shaping:
             failure=self.failure(row.error),
             child_run_id=row.child_run_id,
             origin=row.origin,
+            idempotency_key=handed_key(row, run, generation, namespace),
+            effect=effect_of(row.kind, row.effect).replace("_", " "),
         )
 
     def attempt(self, row: AttemptRow) -> AttemptView:

@@ -279,6 +279,7 @@ class SkippedRow(msgspec.Struct, frozen=True, gc=False):
         key: the key that was held.
         holder_run_id: by which run.
         is_other_payload: that run's event had another payload.
+        parent_run_id: the run that called for it, and waits for the holder instead.
     """
 
     workflow: str
@@ -292,6 +293,7 @@ class SkippedRow(msgspec.Struct, frozen=True, gc=False):
     key: str | None = None
     holder_run_id: str | None = None
     is_other_payload: bool = False
+    parent_run_id: str | None = None
 
     @property
     def why(self) -> str:
@@ -327,6 +329,9 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         child_run_id: the run that it started or called.
         origin: run and generation that a copied record comes from.
         inputs_hash: of what it was called with, for whoever compares; None where nobody does.
+        effect: what running it again does, where that is not what its kind says; see `core.plan`.
+        key_scope: what its idempotency key belongs to, where that is not this generation of the run.
+        key_memory_ms: how long the receiver remembers the key, if that is known.
     """
 
     name: str
@@ -345,6 +350,9 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     child_run_id: str | None = None
     origin: str | None = None
     inputs_hash: str | None = None
+    effect: str | None = None
+    key_scope: str | None = None
+    key_memory_ms: Millis | None = None
 
     @property
     def key(self) -> StepKey:

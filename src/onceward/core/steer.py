@@ -68,6 +68,8 @@ def decide(
     deadline_ms: Millis | None = None,
     was_cancelling: bool = False,
     claim: KeyClaim | None = None,
+    copies: Sequence[StepRow] = (),
+    expected_seq: int | None = None,
 ) -> Decision:
     """Decide what *verb* does to *run* as it is stored now.
 
@@ -84,6 +86,8 @@ def decide(
         deadline_ms: how long a run of its workflow may take, if it has a deadline.
         was_cancelling: it was held while it was being cancelled, for an answer.
         claim: the key that it must hold if it is to run again.
+        copies: records that a restart keeps, as `core.choice.copies_of` gives them.
+        expected_seq: the number of the last record that was looked at; a later one refuses the commit.
 
     Raises:
         StateConflict: the table refuses the verb in this state.
@@ -115,6 +119,8 @@ def decide(
         _go_on(move, run, now, deadline_ms)
         move.generation, move.attempt, move.started_at = run.generation + 1, 1, None
         move.log = _log(run, now, "restarted")
+        if copies:
+            text = f"restarted: {len(copies)} saved steps are kept, the others run again"
     elif effect is Effect.BEGIN_CANCEL:
         move.state, move.due_at, move.reason, move.problem_at = RunState.CANCELLING, now, None, None
     elif effect is Effect.CANCEL_NOW:
@@ -151,7 +157,9 @@ def decide(
         move=move,
         audit=AuditRow(audit_id, now, run.run_id, verb.value, actor, detail),
         reopen=reopen,
+        copies=list(copies) if effect is Effect.NEW_GENERATION else [],
         claim=claim if move.state is RunState.QUEUED and effect in _RUNS_AGAIN else None,
+        expected_seq=expected_seq,
     )
     reply = Reply(run.run_id, effect, text, move.state, move.generation, move.attempt)
     return Decision(reply, steer)

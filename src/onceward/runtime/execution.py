@@ -22,11 +22,11 @@ import msgspec
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.event import Event
-from onceward.authoring.keys import business_parts
 from onceward.authoring.made import MadeCalls
 from onceward.authoring.options import StepOptions
 from onceward.authoring.workflow import Workflow
 from onceward.core import codec, errors
+from onceward.core.idempotency import business_parts
 from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
@@ -87,7 +87,7 @@ class Execution(Journal):
         self.calls = 0  # verbs in progress, parked ones included
         self.made = MadeCalls()
         self.steps_in_flight: set[StepKey] = set()
-        self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
+        self.called: dict[str, list[asyncio.Future[RunRow]]] = {}  # runs whose ends are awaited
         self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
         self.branches = Branches(self.loop)
         self.recall = Recall(history, self.branches, self.loop, worker.context, self._quiet)
@@ -186,14 +186,14 @@ class Execution(Journal):
             return await self.worker.workflow_threads.run(function, (sync_context, *args), kwargs)
         context = Context(self, self.event)
         if fetch is not None:
-            context.current = await context.step.run(FETCH, fetch, self.event)
+            context.current = await context.step.run(FETCH, fetch, self.event, effect="pure")
         return await self.workflow.function(context, *args, **kwargs)
 
     def _after_fetch(self, fetch: Callable[[Event], Any]) -> Callable[..., Any]:
         """Give the plain function of the workflow with its fetch before it, for its thread."""
 
         def function(context: SyncContext, *args: Any, **kwargs: Any) -> Any:
-            context.current = context.step.run(FETCH, fetch, self.event)
+            context.current = context.step.run(FETCH, fetch, self.event, effect="pure")
             return self.workflow.function(context, *args, **kwargs)
 
         return function
@@ -444,9 +444,9 @@ class Execution(Journal):
 
     def child_ended(self, child: RunRow) -> None:
         """Hear that a called run ended."""
-        future = self.called.get(child.run_id)
-        if future is not None and not future.done():
-            future.set_result(child)
+        for future in self.called.get(child.run_id, ()):
+            if not future.done():
+                future.set_result(child)
 
     def child_seen(self, child_run_id: str) -> None:
         """Hear that a called run was looked at: it has ended, or its end will be heard of."""
@@ -456,7 +456,9 @@ class Execution(Journal):
 
     def open_children(self) -> list[str]:
         """Give the called runs whose ends are awaited."""
-        return [run_id for run_id, future in self.called.items() if not future.done()]
+        return [
+            run_id for run_id, futures in self.called.items() if not all(future.done() for future in futures)
+        ]
 
 
 def _current_task() -> asyncio.Task[Any] | None:

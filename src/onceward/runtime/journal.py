@@ -187,6 +187,7 @@ class Journal:
         if record is not None:
             started_at = record.started_at
             more.setdefault("child_run_id", record.child_run_id)
+            more = {**_kept_facts(record), **more}
         self._seq += 1
         return StepRow(
             name=key.name,
@@ -227,3 +228,14 @@ class Journal:
             tries = 1 if record is None else max(1, record.tries)
             wake_at = record.wake_at if record is not None and kind == "sleep" else None
             self.save(self.row(key, kind, StepState.CUT, now, record=record, tries=tries, wake_at=wake_at))
+
+
+def _kept_facts(record: StepRow) -> dict[str, Any]:
+    """Give what a record says of its step's options, for the next record of the step."""
+    if record.effect is None and record.key_scope is None and record.key_memory_ms is None:
+        return {}
+    return {
+        "effect": record.effect,
+        "key_scope": record.key_scope,
+        "key_memory_ms": record.key_memory_ms,
+    }

@@ -93,7 +93,9 @@ async def run_step(
             )
         except asyncio.CancelledError as error:
             if execution.is_from_outside(error):
-                execution.save(execution.row(key, "run", StepState.CUT, key_since or first_at, tries=tries))
+                begun = key_since or first_at
+                row = execution.row(key, "run", StepState.CUT, begun, tries=tries, **options.recorded)
+                execution.save(row)
                 raise
             failure: BaseException = error
         except GeneratorExit as error:
@@ -103,9 +105,10 @@ async def run_step(
         except BaseException as error:  # noqa: BLE001 - a body may raise anything; it is the step's failure
             failure = error
         else:
-            execution.save(
-                execution.row(key, "run", StepState.DONE, begun, tries=tries, output=text), frame.accepts
+            row = execution.row(
+                key, "run", StepState.DONE, begun, tries=tries, output=text, **options.recorded
             )
+            execution.save(row, frame.accepts)
             if execution.recall.has_queue():
                 await execution.recall.take_turn()
             return value
@@ -199,7 +202,9 @@ async def _failed_try(
     )
     if decision.delay_ms is None:
         text = error_text(failure, is_final=retry.is_final(failure))
-        row = execution.row(key, "run", StepState.FAILED, started_at, tries=tries, error=text)
+        row = execution.row(
+            key, "run", StepState.FAILED, started_at, tries=tries, error=text, **options.recorded
+        )
         execution.save(row)
         if execution.recall.has_queue():
             await execution.recall.take_turn()
@@ -217,7 +222,16 @@ async def _failed_try(
     )
     wake_at = now + decision.delay_ms
     execution.save(
-        execution.row(key, "run", StepState.OPEN, started_at, tries=tries, error=text, wake_at=wake_at)
+        execution.row(
+            key,
+            "run",
+            StepState.OPEN,
+            started_at,
+            tries=tries,
+            error=text,
+            wake_at=wake_at,
+            **options.recorded,
+        )
     )
     await execution.durable()
     await execution.parking.back_off(wake_at)

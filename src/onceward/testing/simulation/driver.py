@@ -216,7 +216,8 @@ class Driver:
                 reply = await handle.answer(verb.split()[1], actor="operator")
                 world.oracle.steered(reply)
             else:
-                reply = await getattr(handle, verb)(actor="operator")
+                options = {"acknowledge": True} if verb == "restart" else {}
+                reply = await getattr(handle, verb)(actor="operator", **options)
                 world.note(
                     process, "reply", f"{verb} {run_id}: {reply.text}, {reply.state.value} {reply.attempt}"
                 )

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from onceward.core.plan import Plan
     from onceward.core.retry import Retry
     from onceward.core.states import RunState
+    from onceward.core.unknown import DidNotHappen, Happened, Question
     from onceward.handles import Emitted, EventView, RunHandle
 
 __all__ = [
@@ -60,9 +61,11 @@ __all__ = [
     "ConfigError",
     "Context",
     "DeadlineExceeded",
+    "DidNotHappen",
     "Emitted",
     "Event",
     "EventView",
+    "Happened",
     "HistoryMismatch",
     "IdClash",
     "IdempotencyKey",
@@ -76,6 +79,7 @@ __all__ = [
     "Permanent",
     "Plan",
     "PlanNeeded",
+    "Question",
     "Retry",
     "RetryLater",
     "RunCancelled",
@@ -103,11 +107,14 @@ _HOMES = {
     "AUTO": "onceward.authoring.keys",
     "App": "onceward.app",
     "Context": "onceward.authoring.context",
+    "DidNotHappen": "onceward.core.unknown",
     "Emitted": "onceward.handles",
     "Event": "onceward.authoring.event",
     "EventView": "onceward.handles",
+    "Happened": "onceward.core.unknown",
     "IdempotencyKey": "onceward.authoring.keys",
     "Plan": "onceward.core.plan",
+    "Question": "onceward.core.unknown",
     "Retry": "onceward.core.retry",
     "RunHandle": "onceward.handles",
     "RunState": "onceward.core.states",

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from onceward.authoring.step import Step
 from onceward.authoring.workflow import Workflow
-from onceward.core import asked, errors, ids
+from onceward.core import asked, errors, ids, json_plain, unknown
 from onceward.core import steer as steering
 from onceward.core.asked import LIMIT_MAX
 from onceward.core.choice import NOTHING_KEPT, Choice, copies_of, kept_rows
@@ -29,9 +30,12 @@ from onceward.core.shown import shown
 from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
 from onceward.core.texts import checked_id, checked_name
+from onceward.core.unknown import Question
 from onceward.planning import Planner, Restart, choice_with, input_of
+from onceward.runtime.functions import facts_of
 from onceward.runtime.journal import CONFIRMED_S
 from onceward.runtime.judging import KeyUntold, Reading, as_seen, key_at
+from onceward.runtime.unknown import known_results
 from onceward.runtime.worker import Worker
 
 HELD_BY_A_PROCESS = (RunState.RUNNING, RunState.CANCELLING)
@@ -51,11 +55,18 @@ class Desk:
 
     Args:
         workflows: the app's, by name.
+        steps: its decorated steps, by name.
         worker: gives the worker of the open app, or raises.
     """
 
-    def __init__(self, workflows: Mapping[str, Workflow[..., Any]], worker: Callable[[], Worker]) -> None:
+    def __init__(
+        self,
+        workflows: Mapping[str, Workflow[..., Any]],
+        steps: Mapping[str, Step[..., Any]],
+        worker: Callable[[], Worker],
+    ) -> None:
         self.workflows = workflows
+        self._steps = steps
         self._worker = worker
         self.planner = Planner(self)
 
@@ -147,6 +158,74 @@ class Desk:
 
     # --- steering ----------------------------------------------------------------------------
 
+    async def answer(
+        self,
+        run_id: str,
+        word: str,
+        *,
+        step: str | None,
+        result: Any,
+        actor: str,
+        request_id: str | None = None,
+    ) -> Reply:
+        """Say what a held run waits for.
+
+        Raises:
+            StateConflict: the run is not held, or for another reason than the answer is about.
+            ConfigError: there is no such answer, or it does not say about which step.
+            NotStorable: the result is none of the step.
+        """
+        asked.checked_text(word, "answer")
+        if step is not None:
+            asked.checked_text(step, "name of a step")
+        if result is not asked.UNSET and word != unknown.HAPPENED:
+            raise errors.ConfigError(
+                f"The answer {shown(word)} has a result.",
+                means="Only a step that took effect has one. Nothing was changed.",
+                todo="Answer 'happened', or leave result= out.",
+            )
+        result = None if result is asked.UNSET else result
+        return await self.steer(
+            Verb.ANSWER, run_id, actor=actor, answer=word, step=step, result=result, request_id=request_id
+        )
+
+    async def questions(self, run_id: str) -> list[Question]:
+        """Give what a person is asked about a held run.
+
+        Raises:
+            NotFound: no such run in this namespace.
+        """
+        run = await self.run_row(run_id)
+        if run.state is not RunState.HELD:
+            return []
+        return list(unknown.open_questions(run, await self.ask("steps", run_id)).values())
+
+    def _result_text(self, run: RunRow, about: StepRow, result: Any) -> str:
+        """Give the JSON of a result that was answered, judged by the step's own annotation if it is known.
+
+        Raises:
+            NotStorable: it is none of the step.
+        """
+        worker, what = self._worker(), f"The result of step {str(about.key)!r}"
+        limit_bytes = worker.settings.value_bytes_max
+        found = known_results.get(worker, {}).get((run.workflow, about.name))
+        if found is None and about.name in self._steps and about.kind == "run":
+            found = facts_of(self._steps[about.name].function).result
+        if found is None or found.is_plain:
+            return json_plain.encode_plain(result, what=what, limit_bytes=limit_bytes)
+        try:
+            plain = json_plain.encode_plain(result, what=what, limit_bytes=limit_bytes)
+        except errors.NotStorable:
+            return found.encode(result, what=what, limit_bytes=limit_bytes)
+        try:
+            return found.encode(found.decode(plain, what=what), what=what, limit_bytes=limit_bytes)
+        except errors.HistoryMismatch as error:
+            raise errors.NotStorable(
+                error.what,
+                means="The run could not go on with it. Nothing was changed.",
+                todo="Give what the step would have returned.",
+            ) from error
+
     async def steer(
         self,
         verb: Verb,
@@ -154,6 +233,8 @@ class Desk:
         *,
         actor: str,
         answer: str = "",
+        step: str | None = None,
+        result: Any = None,
         restart: Restart | None = None,
         request_id: str | None = None,
     ) -> Reply:
@@ -164,6 +245,8 @@ class Desk:
             run_id: of which run.
             actor: who asks.
             answer: of an answer.
+            step: which step an answer is about.
+            result: of a step that happened.
             restart: what is to be kept, and who agreed to what happens again. Without it everything runs
                 again and nobody is asked.
             request_id: of a request that is done once: the audit has one entry of each, and who asks
@@ -176,6 +259,7 @@ class Desk:
         asked.checked_text(answer, "answer")
         asked.checked_actor(actor)
         first: RunRow | None = None
+        wanted, known = None, 0
         while True:
             run = await self.run_row(run_id)
             if request_id is not None and await self._is_done(request_id, verb, run_id):
@@ -189,7 +273,17 @@ class Desk:
             copies, seq, detail = (
                 ([], None, None) if restart is None else await self.planner.agreed(restart, run)
             )
-            steps = await self.ask("steps", run_id) if verb is Verb.RETRY else []
+            steps = await self.ask("steps", run_id) if verb in (Verb.RETRY, Verb.ANSWER) else []
+            audits = await self.ask("audits", run_id) if verb is Verb.ANSWER else []
+            about = text = None
+            if verb is Verb.ANSWER:
+                if wanted is not None and steering.is_answered(audits[known:], wanted):
+                    return steering.join(run, f"answered: {answer}")
+                known = len(audits)
+            if verb is Verb.ANSWER and run.state is RunState.HELD:
+                about = unknown.asked_about(run, steps, answer, step)
+                if about is not None and answer == unknown.HAPPENED:
+                    text = self._result_text(run, about, result)
             decision = steering.decide(
                 verb,
                 run,
@@ -200,8 +294,10 @@ class Desk:
                 failed=await self.failed_steps(run) if verb is Verb.RETRY else (),
                 answer=answer,
                 detail=detail,
+                about=about,
+                result=text,
                 deadline_ms=worker.routes.deadline_ms(run.workflow),
-                was_cancelling=verb is Verb.ANSWER and await self.was_cancelling(run),
+                was_cancelling=_was_cancelling(audits),
                 claim=await self.claim(verb, run, answer),
                 copies=copies,
                 expected_seq=seq,
@@ -215,6 +311,7 @@ class Desk:
                 return decision.reply
             if request_id is not None:
                 decision.steer.audit = msgspec.structs.replace(decision.steer.audit, request_id=request_id)
+            wanted = None if about is None else decision.steer.audit.detail
             try:
                 is_done = await worker.read(worker.store.steer, decision.steer)
             except errors.ReplyLost:
@@ -255,8 +352,7 @@ class Desk:
 
     async def was_cancelling(self, run: RunRow) -> bool:
         """Say whether a held run was being cancelled: nothing but a restart takes that back."""
-        verbs = [row.verb for row in await self.ask("audits", run.run_id)]
-        return [verb for verb in verbs if verb in (Verb.CANCEL, Verb.RESTART)][-1:] == [Verb.CANCEL]
+        return _was_cancelling(await self.ask("audits", run.run_id))
 
     async def steer_child(self, run_id: str, verb: str, actor: str = PARENT) -> None:
         """Do the same to a called run as to its parent, or what another asks, where that applies."""
@@ -273,7 +369,7 @@ class Desk:
             StateConflict: its key still cannot be told.
         """
         rules = self._worker().routes.of(run.workflow).rules
-        is_asked = verb in (Verb.RETRY, Verb.RESTART) or (verb is Verb.ANSWER and answer == "retry")
+        is_asked = verb in (Verb.RETRY, Verb.RESTART) or (verb is Verb.ANSWER and answer != unknown.FAIL)
         is_bypassed = run.key is not None and (
             rules.once == EVER or (rules.once == WINDOW and run.state is not RunState.QUEUED)
         )
@@ -355,6 +451,12 @@ class Desk:
         worker.hint()
         found = accepted.runs[old.workflow]
         return found, found != run.run_id
+
+
+def _was_cancelling(audits: Sequence[AuditRow]) -> bool:
+    """Say whether a held run was being cancelled: nothing but a restart takes that back."""
+    verbs = [row.verb for row in audits]
+    return [verb for verb in verbs if verb in (Verb.CANCEL, Verb.RESTART)][-1:] == [Verb.CANCEL]
 
 
 def forget(store: Store, name: str, in_code: Container[str]) -> None:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from onceward.core import asked, codec, errors, json_plain
+from onceward.core.asked import UNSET
 from onceward.core.choice import choice_of
 from onceward.core.duration import Duration, to_ms
 from onceward.core.model import AttemptRow, DeliveryRow, EventRow, RunRow, SkippedRow, StepRow
 from onceward.core.plan import Plan
 from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
+from onceward.core.unknown import Question
 from onceward.planning import PlannedVerb, checked_verb, restart_of
 
 if TYPE_CHECKING:
@@ -260,18 +262,37 @@ class RunHandle(Generic[R_co]):
         """
         return await self._desk.steer(Verb.CANCEL, await self._known(), actor=actor)
 
-    async def answer(self, answer: str, *, actor: str = "app") -> Reply:
+    async def questions(self) -> list[Question]:
+        """Give what a person is asked about a held run: a question for each step of unknown outcome.
+
+        Empty where the run is held for another reason, which its row tells, or not held.
+
+        Raises:
+            NotFound: no such run in this namespace.
+        """
+        return await self._desk.questions(self.run_id)
+
+    async def answer(
+        self, answer: str, *, step: str | None = None, result: Any = UNSET, actor: str = "app"
+    ) -> Reply:
         """Let a held run go on, or give it up.
 
+        A run that asks about several steps goes on when all of them are answered.
+
         Args:
-            answer: ``"retry"`` for another attempt, ``"fail"`` to give up.
+            answer: where the outcome of a step is asked for: ``"happened"``, ``"did_not_happen"`` to
+                have it tried again, ``"fail"`` to give the run up; in any other hold ``"retry"`` for
+                another attempt, or ``"fail"``.
+            step: which step it is about, as `questions` names it; may be left out if there is one.
+            result: of a step that happened: what it would have returned.
             actor: who asks, for the audit: 1 to 200 printable characters.
 
         Raises:
-            StateConflict: the run is not held.
-            ConfigError: there is no such answer.
+            StateConflict: the run is not held, or for another reason than the answer is about.
+            ConfigError: there is no such answer, or it does not say about which step.
+            NotStorable: the result is none of the step.
         """
-        return await self._desk.steer(Verb.ANSWER, await self._known(), actor=actor, answer=answer)
+        return await self._desk.answer(await self._known(), answer, step=step, result=result, actor=actor)
 
     async def dismiss(self, *, actor: str = "app") -> Reply:
         """Take a failed run off the list of open problems.

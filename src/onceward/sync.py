@@ -17,6 +17,7 @@ from onceward.authoring.current import frame_var
 from onceward.authoring.event import Event
 from onceward.core import errors
 from onceward.core.arrival import Accepted, Verified
+from onceward.core.asked import UNSET
 from onceward.core.duration import Duration
 from onceward.core.messages import HttpRequest
 from onceward.core.model import (
@@ -32,6 +33,7 @@ from onceward.core.model import (
 from onceward.core.plan import Plan
 from onceward.core.states import RunState
 from onceward.core.steer import Reply
+from onceward.core.unknown import Question
 from onceward.handles import Emitted, EventView, RunHandle
 from onceward.planning import PlannedVerb
 
@@ -429,9 +431,15 @@ class SyncRunHandle(Generic[R_co]):
         """End the run from outside; see `RunHandle.cancel`."""
         return self._app.wait(self._handle.cancel(actor=actor))
 
-    def answer(self, answer: str, *, actor: str = "app") -> Reply:
+    def questions(self) -> list[Question]:
+        """Give what a person is asked about a held run; see `RunHandle.questions`."""
+        return self._app.wait(self._handle.questions())
+
+    def answer(
+        self, answer: str, *, step: str | None = None, result: Any = UNSET, actor: str = "app"
+    ) -> Reply:
         """Let a held run go on; see `RunHandle.answer`."""
-        return self._app.wait(self._handle.answer(answer, actor=actor))
+        return self._app.wait(self._handle.answer(answer, step=step, result=result, actor=actor))
 
     def dismiss(self, *, actor: str = "app") -> Reply:
         """Take a failed run off the list of open problems; see `RunHandle.dismiss`."""

@@ -456,7 +456,7 @@ def test_a_person_may_give_up_instead(sqlite_url: str) -> None:
     assert len(charging.keys) == 1
 
 
-@pytest.mark.parametrize("options", [{"key_memory": "24h"}, {}])
+@pytest.mark.parametrize("options", [{"key_memory": "24h"}, {"unknown": "retry"}])
 def test_a_try_within_the_memory_is_run_again(store_url: str, options: dict[str, Any]) -> None:
     charging = Charging(store_url, **options)
 

@@ -16,11 +16,14 @@ from onceward import (
     AUTO,
     App,
     Context,
+    DidNotHappen,
     Emitted,
     Event,
     EventView,
+    Happened,
     IdempotencyKey,
     Plan,
+    Question,
     Retry,
     RunHandle,
     RunState,
@@ -59,6 +62,49 @@ async def charge_card(order: Order, *, idempotency_key: IdempotencyKey = AUTO) -
 @app.step(retry=Retry(max_tries=8), timeout="30s", name="pack")
 def pack(order: Order, boxes: int = 1) -> list[str]:
     return [order.id] * boxes
+
+
+async def was_charged(order: Order) -> Happened[Charge] | DidNotHappen:
+    return Happened(Charge(order.id)) if order.id else DidNotHappen()
+
+
+@app.step(unknown=was_charged)
+async def charge_once(order: Order) -> Charge:
+    return Charge(order.id)
+
+
+@charge_once.undo
+async def refund(charge: Charge, *, order: Order, idempotency_key: IdempotencyKey = AUTO) -> int:
+    return len(charge.id)
+
+
+@pack.undo(retry=Retry(max_tries=2), unknown="ask")
+def unpack(boxes: list[str]) -> None: ...
+
+
+async def undone_directly(charge: Charge, order: Order) -> None:
+    assert_type(await refund(charge, order=order), int)
+    unpack([order.id])
+
+
+@app.workflow(undo="on_failure")
+async def undoing(ctx: Context, order: Order) -> None:
+    assert_type(await charge_once(order), Charge)
+    assert_type(await ctx.step.run("again", charge_once, order), Charge)
+    assert_type(await ctx.step.run("mail", len, "a", unknown="ask"), int)
+    assert_type(await ctx.step.undo("give it back"), list[str])
+
+
+@app.workflow
+def undoing_plainly(ctx: SyncContext) -> None:
+    assert_type(ctx.step.undo("give it back"), list[str])
+
+
+async def answering(run: RunHandle[int], sync: SyncRunHandle[int]) -> None:
+    assert_type(await run.questions(), list[Question])
+    assert_type(await run.answer("happened", result=7, step="mail"), Reply)
+    assert_type(sync.questions(), list[Question])
+    assert_type(sync.answer("did_not_happen"), Reply)
 
 
 @app.workflow

@@ -57,6 +57,10 @@ class Session(Protocol):
         """Run a function inside a step's body: an async one here, a plain one in a thread."""
         ...
 
+    async def undo(self, name: str, item: str, caller: object) -> list[str]:
+        """Undo what was done before; give the steps, the last one first."""
+        ...
+
     async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
         """Return when the step's fixed deadline has passed."""
         ...

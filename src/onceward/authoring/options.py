@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from onceward.authoring.keys import KEY_SCOPES, KeyScope
 from onceward.core import errors
@@ -21,6 +21,15 @@ DEFAULT_RUN_RETRY = Retry(max_tries=1)
 once fails again. Lost holders are not counted here."""
 
 
+Check: TypeAlias = Callable[..., Any]
+"""Looks whether a step took effect: gets its arguments, gives `Happened` or `DidNotHappen`."""
+
+Unknown: TypeAlias = Literal["retry", "ask"] | Check
+"""What becomes of a step that began and has no saved end."""
+
+UNKNOWN = ("retry", "ask")
+
+
 @dataclass(frozen=True, slots=True)
 class StepOptions:
     """How one step is tried.
@@ -32,6 +41,9 @@ class StepOptions:
         key_memory_ms: how long the receiver remembers the key, if that is known.
         effect: what running it again does; by default what its kind of step does.
         recorded: what of this its records say, for plans; empty by default, so that it costs nothing.
+        unknown: what becomes of it when it began and has no saved end; None for running it again, or
+            for failing where it may be tried once only.
+        undo: what gives back what it did.
     """
 
     retry: Retry = DEFAULT_STEP_RETRY
@@ -39,6 +51,8 @@ class StepOptions:
     key_scope: KeyScope = "step"
     key_memory_ms: Millis | None = None
     effect: EffectName | None = None
+    unknown: Unknown | None = None
+    undo: Undo | None = None
     recorded: dict[str, Any] = field(init=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,6 +78,41 @@ class StepOptions:
             self.recorded["key_scope"] = self.key_scope
         if self.key_memory_ms is not None:
             self.recorded["key_memory_ms"] = self.key_memory_ms
+        if self.unknown is not None and self.unknown not in UNKNOWN and not callable(self.unknown):
+            raise errors.ConfigError(
+                f"The unknown of a step cannot be {shown(self.unknown)}.",
+                means="It says what becomes of a step that began and has no saved end.",
+                todo='Write unknown="retry" to run it again, unknown="ask" to ask a person, or give a function '
+                "that looks whether it took effect.",
+            )
+
+    @property
+    def if_unknown(self) -> Literal["retry", "fail", "ask", "check"]:
+        """Give what an unknown outcome leads to."""
+        if self.unknown is None:
+            # How long its receiver knows the key was said: until then it is safe to run again.
+            return "fail" if self.retry.is_once and self.key_memory_ms is None else "retry"
+        if isinstance(self.unknown, str):
+            return self.unknown
+        return "check"
+
+    @property
+    def keeps_start(self) -> bool:
+        """Say whether that a try begins is saved before it does."""
+        return self.if_unknown != "retry" or self.undo is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What gives back what a step did.
+
+    Attributes:
+        function: called with the step's result, and by name with those of its arguments that it takes.
+        options: how it is tried.
+    """
+
+    function: Callable[..., Any]
+    options: StepOptions = field(default_factory=StepOptions)
 
 
 def key_memory_of(key_memory: Duration | None, whose: str) -> Millis | None:

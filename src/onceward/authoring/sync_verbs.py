@@ -13,8 +13,10 @@ from onceward.authoring.current import Session, wait_in_thread
 from onceward.authoring.ensure import ensured
 from onceward.authoring.event import Event
 from onceward.authoring.keys import KeyScope
+from onceward.authoring.options import Unknown
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
+from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
 from onceward.core.effects import EffectName
@@ -63,6 +65,7 @@ class SyncStepVerbs:
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
         effect: EffectName = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     def run(
@@ -77,6 +80,7 @@ class SyncStepVerbs:
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
         effect: EffectName = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     def run(  # type: ignore[misc]  # likewise
         self, name: str, function: Any, /, *args: Any, **kwargs: Any
@@ -100,6 +104,7 @@ class SyncStepVerbs:
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
         effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     def ensure(
@@ -115,6 +120,7 @@ class SyncStepVerbs:
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
         effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     def ensure(
@@ -130,6 +136,7 @@ class SyncStepVerbs:
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
         effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     def ensure(
@@ -145,7 +152,9 @@ class SyncStepVerbs:
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
         effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
+    @spelled("step.ensure")
     def ensure(
         self,
         name: str,
@@ -159,6 +168,7 @@ class SyncStepVerbs:
         key_scope: KeyScope | None = None,
         key_memory: Duration | None = None,
         effect: EffectName | None = None,
+        unknown: Unknown | None = None,
     ) -> Any:
         """Give what *find* finds, else what *create* creates; see `StepVerbs.ensure`."""
         given = {
@@ -167,10 +177,15 @@ class SyncStepVerbs:
             "key_scope": key_scope,
             "key_memory": key_memory,
             "effect": effect,
+            "unknown": unknown,
         }
         body, options = ensured(self._session, name, find, create, args, given)
         caller = threading.current_thread()
         return self._wait(self._session.step(name, str(item), body, args, {}, options, caller))
+
+    def undo(self, name: str, *, item: object = "") -> list[str]:
+        """Undo what the run did so far; see `StepVerbs.undo`."""
+        return self._wait(self._session.undo(name, str(item), threading.current_thread()))
 
     def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
         """Sleep until a deadline that is fixed when it is first reached; see `StepVerbs.sleep`."""

@@ -12,8 +12,10 @@ from onceward.authoring.current import Session, noted
 from onceward.authoring.ensure import ensured
 from onceward.authoring.event import Event
 from onceward.authoring.keys import KeyScope
+from onceward.authoring.options import Unknown
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
+from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
 from onceward.core.effects import EffectName
@@ -59,6 +61,7 @@ class StepVerbs:
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
         effect: EffectName = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     async def run(
@@ -73,6 +76,7 @@ class StepVerbs:
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
         effect: EffectName = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @noted  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
     async def run(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -88,6 +92,7 @@ class StepVerbs:
             key_scope: ``"business"`` for an idempotency key that a restart or replay hands out again.
             key_memory: how long the receiver remembers the key; see `App.step`.
             effect: what running it again does; see `App.step`.
+            unknown: what becomes of it when it began and has no saved end; see `App.step`.
             kwargs: the function's keywords.
 
         Raises:
@@ -112,6 +117,7 @@ class StepVerbs:
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
         effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     async def ensure(
@@ -127,6 +133,7 @@ class StepVerbs:
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
         effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     async def ensure(
@@ -142,6 +149,7 @@ class StepVerbs:
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
         effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     async def ensure(
@@ -157,7 +165,9 @@ class StepVerbs:
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
         effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
+    @spelled("step.ensure")
     @noted
     async def ensure(
         self,
@@ -172,6 +182,7 @@ class StepVerbs:
         key_scope: KeyScope | None = None,
         key_memory: Duration | None = None,
         effect: EffectName | None = None,
+        unknown: Unknown | None = None,
     ) -> Any:
         """Give what *find* finds, else what *create* creates; saved as one step.
 
@@ -189,6 +200,7 @@ class StepVerbs:
             key_scope: see `run`.
             key_memory: see `run`.
             effect: see `run`.
+            unknown: see `run`.
 
         Raises:
             StepFailed: its tries are used up, or it failed for good.
@@ -200,9 +212,26 @@ class StepVerbs:
             "key_scope": key_scope,
             "key_memory": key_memory,
             "effect": effect,
+            "unknown": unknown,
         }
         body, options = ensured(self._session, name, find, create, args, given)
         return await self._session.step(name, str(item), body, args, {}, options, None)
+
+    @noted
+    async def undo(self, name: str, *, item: object = "") -> list[str]:
+        """Undo what the run did so far: the undo of each done step, the last one first.
+
+        Each is a step of its own. Steps of unknown outcome are looked at first, by their check or by a
+        person; what was undone before is not undone again. An undo that fails holds the run.
+
+        Args:
+            name: what identifies this in the run.
+            item: which element of a loop this is.
+
+        Returns:
+            The steps that were undone, in that order.
+        """
+        return await self._session.undo(name, str(item), None)
 
     @noted
     async def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:

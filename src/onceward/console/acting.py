@@ -24,6 +24,7 @@ from onceward.core.model import AuditRow
 from onceward.core.plan import Plan
 from onceward.core.shown import shown
 from onceward.core.states import TABLE, Effect, RunState, Verb
+from onceward.core.steer import Reply
 from onceward.core.texts import checked_id
 from onceward.planning import checked_verb, restart_of
 
@@ -65,24 +66,21 @@ class Acting:
         request_id = None if action.request_id is None else checked_id(action.request_id)
         if verb is Verb.REPLAY:
             return await self._replay(run_id, action, request_id)
+        if verb is Verb.ANSWER:
+            result = asked.UNSET if action.result is msgspec.UNSET else action.result
+            answered = await self._app.desk.answer(
+                run_id, answer, step=action.step, result=result, actor=action.actor, request_id=request_id
+            )
+            return _told(run_id, action, answered)
         restart = None
         if verb is Verb.RESTART:
             is_given = action.plan == ACKNOWLEDGED
             token = None if is_given else action.plan
             restart = restart_of(_choice(action), token, request_id, is_given=is_given)
         reply = await self._app.desk.steer(
-            verb, run_id, actor=action.actor, answer=answer, restart=restart, request_id=request_id
+            verb, run_id, actor=action.actor, restart=restart, request_id=request_id
         )
-        return ActionReply(
-            run_id=run_id,
-            verb=action.verb,
-            effect=reply.effect.value,
-            text=reply.text,
-            state=reply.state.value,
-            generation=reply.generation,
-            attempt=reply.attempt,
-            is_duplicate=reply.is_done_before,
-        )
+        return _told(run_id, action, reply)
 
     async def plan(self, run_id: str, action: Action) -> Plan:
         """Give what an action would do, and do nothing."""
@@ -267,6 +265,19 @@ class Acting:
         return over
 
 
+def _told(run_id: str, action: Action, reply: Reply) -> ActionReply:
+    return ActionReply(
+        run_id=run_id,
+        verb=action.verb,
+        effect=reply.effect.value,
+        text=reply.text,
+        state=reply.state.value,
+        generation=reply.generation,
+        attempt=reply.attempt,
+        is_duplicate=reply.is_done_before,
+    )
+
+
 def checked(action: Action) -> tuple[Verb, str]:
     """Give the verb of an action, and the word of its answer.
 
@@ -305,13 +316,13 @@ def checked(action: Action) -> tuple[Verb, str]:
         raise ConfigError(
             "A held run was to be answered, without a word.",
             means="Nothing was changed.",
-            todo="Answer 'retry' to go on with another attempt, or 'fail' to give up.",
+            todo="Answer 'retry' or 'fail'; where a step's outcome is asked for, 'happened' or 'did_not_happen'.",
         )
     return verb, action.answer or ""
 
 
 _TAKEN = {
-    Verb.ANSWER.value: frozenset({"answer"}),
+    Verb.ANSWER.value: frozenset({"answer", "result", "step"}),
     Verb.RESTART.value: frozenset({"from_step", "keep", "drop", "plan"}),
     Verb.REPLAY.value: frozenset({"from_step", "payload", "keep", "drop", "plan"}),
 }

@@ -157,7 +157,7 @@ class LocalConsole:
             run=shape.run(one),
             event=None if event is None else shaping.event_summary(event),
             payload=None if event is None else shape.json(event.payload),
-            steps=[shape.step(step, row, number, self._app.settings.namespace) for step in steps],
+            steps=shape.steps(steps, row, number, self._app.settings.namespace),
             shown_generation=number,
             attempts=[shape.attempt(attempt) for attempt in attempts],
             audits=[shape.audit(audit) for audit in audits],

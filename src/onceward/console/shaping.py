@@ -42,6 +42,7 @@ from onceward.core.plan import handed_key
 from onceward.core.redact import Redaction
 from onceward.core.rules import FAR_MS
 from onceward.core.states import OPEN_PROBLEM, TABLE, TERMINAL, Effect, RunState, StepState, Verb
+from onceward.core.unknown import Question, open_questions
 from onceward.refusals import Refusal
 
 UNREADABLE = "[cannot be read]"
@@ -111,8 +112,20 @@ class Shaping:
             process_id=listed.process_id,
         )
 
-    def step(self, row: StepRow, run: RunRow, generation: int, namespace: str) -> StepView:
-        """Give a step's record."""
+    def steps(self, rows: Sequence[StepRow], run: RunRow, generation: int, namespace: str) -> list[StepView]:
+        """Give the records of a generation, with what a person is asked about them."""
+        asked = open_questions(run, rows) if generation == run.generation else {}
+        return [self._step(row, run, generation, namespace, asked.get(row.key)) for row in rows]
+
+    def _question(self, question: Question | None) -> Any:
+        if question is None:
+            return None
+        told = msgspec.to_builtins(question)
+        return {**told, "arguments": self.json(question.arguments), "why": self.redaction.text(question.why)}
+
+    def _step(
+        self, row: StepRow, run: RunRow, generation: int, namespace: str, question: Question | None
+    ) -> StepView:
         return StepView(
             name=row.name,
             item=row.item,
@@ -133,6 +146,7 @@ class Shaping:
             origin=row.origin,
             idempotency_key=handed_key(row, run, generation, namespace),
             effect=effect_of(row.kind, row.effect).replace("_", " "),
+            question=self._question(question),
         )
 
     def attempt(self, row: AttemptRow) -> AttemptView:

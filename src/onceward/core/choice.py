@@ -89,6 +89,7 @@ def kept_rows(run_id: str, rows: Sequence[StepRow], choice: Choice) -> list[Step
 
     Raises:
         ConfigError: it names a step that the run has not, or whose record has no outcome to keep.
+        StateConflict: steps of the run were undone.
     """
     kept: set[StepKey] = set()
     if choice.from_step is not None:
@@ -107,6 +108,12 @@ def kept_rows(run_id: str, rows: Sequence[StepRow], choice: Choice) -> list[Step
         kept.update(row.key for row in found)
     for text in choice.drop or ():
         kept.difference_update(row.key for row in _named(run_id, rows, text))
+    if not choice.is_all and any(row.kind == "undo" for row in rows):
+        raise errors.StateConflict(
+            f"Steps of run {run_id} were undone.",
+            means="What keeps their records would take them for done. Nothing was started.",
+            todo="Restart or replay it without keeping anything.",
+        )
     return [row for row in rows if row.key in kept]
 
 

@@ -482,7 +482,8 @@ class RetryLater(Exception):
 class OutcomeUnknown(Exception):
     """Raise inside a step: it cannot be told whether the effect happened.
 
-    It is tried again by the policy like any failure, with the same idempotency key.
+    What follows is what the step's ``unknown=`` says; by default it is tried again by the policy like
+    any failure, with the same idempotency key. In a check function it says that a person must look.
     """
 
 

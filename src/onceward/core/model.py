@@ -317,7 +317,8 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         item: which element of a loop; empty for none.
         ordinal: which use of that name and item, counted from 1.
         seq: the order in which outcomes were saved.
-        kind: ``run``, ``sleep``, ``call``, ``start``, ``emit``, ``uuid``, ``now`` or ``random``.
+        kind: ``run``, ``sleep``, ``call``, ``start``, ``emit``, ``uuid``, ``now``, ``random``
+            or ``undo``.
         state: ``open``, ``done``, ``failed``, ``cancelled`` or ``cut``.
         attempt: of the run, in which this was saved.
         started_at: when it began.
@@ -332,6 +333,8 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         effect: what running it again does, where that is not what its kind says; see `core.plan`.
         key_scope: what its idempotency key belongs to, where that is not this generation of the run.
         key_memory_ms: how long the receiver remembers the key, if that is known.
+        begun: JSON text: the try that began and has no saved end, where that is kept; see
+            `onceward.core.unknown`.
     """
 
     name: str
@@ -353,6 +356,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     effect: str | None = None
     key_scope: str | None = None
     key_memory_ms: Millis | None = None
+    begun: str | None = None
 
     @property
     def key(self) -> StepKey:

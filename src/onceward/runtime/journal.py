@@ -65,6 +65,7 @@ class Journal:
         self._pending: PendingAdvance | None = None
         self._previous: PendingAdvance | None = None  # the one before, until it is durable
         self._latest: dict[StepKey, StepRow | None] = {}  # records of this go; None for results
+        self.whole: set[StepKey] = set()  # steps of which results are kept, too
 
     def stop(self, why: str) -> None:
         """Unwind the run's code."""
@@ -101,7 +102,8 @@ class Journal:
             raise errors.Suspended("the run has ended; let this exception pass")
         pending = self.operation()
         pending.steps[row.key] = row
-        self._latest[row.key] = None if row.state is StepState.DONE else row
+        is_whole = row.state is not StepState.DONE or row.key in self.whole
+        self._latest[row.key] = row if is_whole else None
         if accepts:
             pending.accepts.extend(accepts)
         if self.run.crashes and row.state is not StepState.OPEN:
@@ -188,6 +190,7 @@ class Journal:
             started_at = record.started_at
             more.setdefault("child_run_id", record.child_run_id)
             more = {**_kept_facts(record), **more}
+            more.setdefault("begun", record.begun)
         self._seq += 1
         return StepRow(
             name=key.name,

@@ -117,28 +117,39 @@ def replay(payload: str | None, **options: Any) -> None:
     """
     more = _chosen(options)
     if payload is not None:
-        more["payload"] = _json(payload)
+        more["payload"] = _json(payload, "--payload")
     _steer("replay", options, **more)
 
 
 @_steers("answer", "Answer a held run.")
-@click.option("--with", "answer", metavar="WORD", required=True, help="The answer: retry or fail.")
-def answer(answer: str, **options: Any) -> None:
-    """Answer a held run: --with retry goes on, --with fail gives up.
+@click.option(
+    "--with",
+    "answer",
+    metavar="WORD",
+    required=True,
+    help="The answer: retry or fail; to a step's question happened, did_not_happen or fail.",
+)
+@click.option("--step", metavar="STEP", help="About which step, where there are several questions.")
+@click.option("--result", metavar="JSON", help="Of a step that happened: what it gave; @FILE reads a file.")
+def answer(answer: str, step: str | None, result: str | None, **options: Any) -> None:
+    """Answer a held run: retry goes on, fail gives up; a step's question says what can be answered.
 
     Name runs, or filter them: then you are told how many there are, and asked.
     """
-    _steer("answer", options, answer=answer)
+    more: dict[str, Any] = {} if step is None else {"step": step}
+    if result is not None:
+        more["result"] = _json(result, "--result")
+    _steer("answer", options, answer=answer, **more)
 
 
-def _json(given: str) -> Any:
+def _json(given: str, option: str) -> Any:
     import json
     from pathlib import Path
 
     try:
         return json.loads(Path(given[1:]).read_text("utf-8") if given.startswith("@") else given)
     except (OSError, ValueError) as error:
-        raise click.BadParameter(f"it is no JSON: {error}", param_hint="--payload") from error
+        raise click.BadParameter(f"it is no JSON: {error}", param_hint=option) from error
 
 
 def _steer(verb: str, options: dict[str, Any], **more: Any) -> None:

@@ -49,6 +49,7 @@ class StepColumns(msgspec.Struct, omit_defaults=True):
     effect: str | None = None
     key_scope: str | None = None
     key_memory_ms: Millis | None = None
+    begun: str | None = None
 
 
 class EventColumns(msgspec.Struct, omit_defaults=True):
@@ -231,6 +232,7 @@ def step_columns(run_id: str, fence: int, generation: int, steps: Sequence[StepR
             step.effect,
             step.key_scope,
             step.key_memory_ms,
+            step.begun,
         )
         for step in steps
     ]

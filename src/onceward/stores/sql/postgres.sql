@@ -41,22 +41,23 @@ with given as materialized (
   select :namespace as namespace, s.* from json_to_recordset(:steps) as s (run_id text, fence bigint,
     generation bigint, name text, item text, ordinal bigint, seq bigint, kind text, state text, attempt bigint,
     tries bigint, started_at bigint, ended_at bigint, output text, error text, wake_at bigint,
-    child_run_id text, origin text, inputs_hash text, effect text, key_scope text, key_memory_ms bigint)
+    child_run_id text, origin text, inputs_hash text, effect text, key_scope text, key_memory_ms bigint,
+    begun text)
 ), checked as materialized (
   select g.*, r.run_id is not null as is_held from given g
   left join {t}run r on r.namespace = any(array[g.namespace]) and r.run_id = g.run_id and r.fence = g.fence
 ), saved as (
   insert into {t}step as old (namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt,
     tries, started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash, effect, key_scope,
-    key_memory_ms)
+    key_memory_ms, begun)
   select namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt, tries, started_at,
-    ended_at, output, error, wake_at, child_run_id, origin, inputs_hash, effect, key_scope, key_memory_ms
+    ended_at, output, error, wake_at, child_run_id, origin, inputs_hash, effect, key_scope, key_memory_ms, begun
   from checked where is_held
   on conflict (namespace, run_id, generation, name, item, ordinal) do update set
     seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
     ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
     wake_at = excluded.wake_at, child_run_id = excluded.child_run_id, effect = excluded.effect,
-    key_scope = excluded.key_scope, key_memory_ms = excluded.key_memory_ms
+    key_scope = excluded.key_scope, key_memory_ms = excluded.key_memory_ms, begun = excluded.begun
   where old.state = 'open' or (old.state in ('failed', 'cut') and excluded.state = 'open')
 )
 select distinct run_id, fence from checked where not is_held
@@ -717,11 +718,12 @@ with k as materialized (
   select :namespace as namespace, k.* from json_to_recordset(:keys) as k (name text, item text, ordinal bigint)
 )
 update {t}step s set tries = case s.state when 'open' then s.tries else 0 end, state = 'open',
-  output = null, error = null, ended_at = null, wake_at = case s.kind when 'sleep' then s.wake_at end
+  output = null, error = null, ended_at = null, wake_at = case s.kind when 'sleep' then s.wake_at end,
+  begun = case s.state when 'failed' then null else s.begun end
 from k
 where s.namespace = any(array[k.namespace]) and s.run_id = :run_id and s.generation = :generation
   and s.name = k.name and s.item = k.item and s.ordinal = k.ordinal
-  and (s.state in ('failed', 'cut') or (s.state = 'open' and s.kind = 'run'))
+  and (s.state in ('failed', 'cut') or (s.state = 'open' and s.kind in ('run', 'undo')))
 
 -- name: insert_audit
 insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail, request_id)

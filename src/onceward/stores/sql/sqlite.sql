@@ -142,13 +142,13 @@ where namespace = ? and workflow = ? and key = ?
 -- A saved result never changes (I4); an open record may, and a failure may be opened again.
 insert into {t}step (namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt, tries,
   started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash, effect, key_scope,
-  key_memory_ms)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  key_memory_ms, begun)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (namespace, run_id, generation, name, item, ordinal) do update set
   seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
   ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
   wake_at = excluded.wake_at, child_run_id = excluded.child_run_id, effect = excluded.effect,
-  key_scope = excluded.key_scope, key_memory_ms = excluded.key_memory_ms
+  key_scope = excluded.key_scope, key_memory_ms = excluded.key_memory_ms, begun = excluded.begun
 where {t}step.state = 'open' or ({t}step.state in ('failed', 'cut') and excluded.state = 'open')
 
 -- name: move_run
@@ -278,7 +278,8 @@ on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_
 -- that backs off goes on at once with those it has left; a sleep keeps its deadline. Every other
 -- record stays (RULINGS 19, 23).
 update {t}step set tries = case state when 'open' then tries else 0 end, state = 'open',
-  output = null, error = null, ended_at = null, wake_at = case kind when 'sleep' then wake_at end
+  output = null, error = null, ended_at = null, wake_at = case kind when 'sleep' then wake_at end,
+  begun = case state when 'failed' then null else begun end
 where namespace = ? and run_id = ? and generation = ? and name = ? and item = ? and ordinal = ?
   and state in ('failed', 'cut', 'open')
 

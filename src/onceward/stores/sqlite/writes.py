@@ -65,6 +65,7 @@ def _step_parameters(namespace: str, run_id: str, generation: int, step: StepRow
         step.effect,
         step.key_scope,
         step.key_memory_ms,
+        step.begun,
     )
 
 

@@ -40,6 +40,7 @@ def a_checkpoint_comes_back_with_every_column(stores: StoreFactory) -> None:
         effect="own database",
         key_scope="business",
         key_memory_ms=3_600_000,
+        begun='{"at": 1}',
     )
 
     assert process.save(run, full)

@@ -180,6 +180,7 @@ create table {t}step (
     inputs_hash {key},
     effect {key},
     key_scope {key},
+    begun text,
     primary key (namespace, run_id, generation, name, item, ordinal)
 ){packed};
 

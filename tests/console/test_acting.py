@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from onceward import ConfigError, NotFound
+from onceward import ConfigError, Context, NotFound, OncewardError, OutcomeUnknown
 from onceward.console.acting import AGAIN
 from onceward.console.port import ACKNOWLEDGED, Action, RunQuery
 from onceward.console.views import BulkReply
 from onceward.core.errors import PlanNeeded, StateConflict
+from onceward.core.redact import HIDDEN
 from tests.console.shop import Shop
 from tests.engine.running import run_app
 
@@ -99,6 +100,36 @@ def test_a_request_is_done_once_whichever_process_it_reaches(store_url: str) -> 
             assert second.generation == 3
             with pytest.raises(StateConflict, match="One request is one action"):
                 await other.do(run_id, "dismiss", request_id="click-1")
+
+    run_app(shop.app, scenario)
+
+
+def test_a_question_about_a_step_is_shown_and_answered_once(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    @shop.app.step(unknown="ask")
+    async def transfer(amount: int, api_key: str) -> str:
+        raise OutcomeUnknown("the connection broke")
+
+    @shop.app.workflow
+    async def pay_out(ctx: Context) -> str:
+        return await transfer(7, "key-of-the-bank")
+
+    async def scenario() -> None:
+        run_id = (await shop.app.start(pay_out)).run_id
+        await shop.stands(run_id, "held")
+        (step,) = (await shop.console.run(run_id)).steps
+        assert step.question["arguments"] == {"amount": 7, "api_key": HIDDEN}
+        assert step.question["answers"] == ["happened", "did_not_happen", "fail"]
+        assert step.question["idempotency_key"] == step.idempotency_key
+
+        with pytest.raises(OncewardError):
+            await shop.do(run_id, "resume")
+        given = {"answer": "happened", "result": "tx_1", "request_id": "click"}
+        assert (await shop.do(run_id, "answer", **given)).is_duplicate is False
+        assert (await shop.do(run_id, "answer", **given)).is_duplicate is True
+        await shop.stands(run_id, "completed")
+        assert (await shop.console.run(run_id)).output == "tx_1"
 
     run_app(shop.app, scenario)
 

@@ -120,7 +120,7 @@ class Shaping:
     def _question(self, question: Question | None) -> Any:
         if question is None:
             return None
-        told = msgspec.to_builtins(question)
+        told = msgspec.json.decode(msgspec.json.encode(question))
         return {**told, "arguments": self.json(question.arguments), "why": self.redaction.text(question.why)}
 
     def _step(

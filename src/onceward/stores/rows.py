@@ -17,6 +17,7 @@ from onceward.core.model import (
     AuditRow,
     DeliveryRow,
     EventRow,
+    OutboxRow,
     ProcessRow,
     RefusalRow,
     RunRow,
@@ -50,6 +51,7 @@ COLUMN_MACROS: Mapping[str, str] = {
     "workflow": columns(WorkflowRow, "w"),
     "process": columns(ProcessRow, "p"),
     "skip": columns(SkippedRow, "s"),
+    "outbox": columns(OutboxRow, "o"),
 }
 """Macros for the ``select`` lists of the statements."""
 
@@ -71,6 +73,7 @@ TABLES = (
     "skipped",
     "holder",
     "waiter",
+    "outbox",
 )
 """Every table with rows of a namespace, without prefix."""
 

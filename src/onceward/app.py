@@ -70,7 +70,7 @@ class App(Registry, Receiving, Sending, Promising):
         self._syncs: dict[int, SyncApp] = {}  # by process: a fork needs one of its own
         self._pid = 0
         self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
-        self._desk = Desk(self._workflows, self._steps, lambda: self.worker)
+        self._desk = self.desk = Desk(self._workflows, self._steps, lambda: self.worker)
         self._prepare_receiving()
 
     def configure(self, **settings: Any) -> None:

@@ -160,7 +160,16 @@ class Desk:
 
     # --- steering ----------------------------------------------------------------------------
 
-    async def answer(self, run_id: str, word: str, *, step: str | None, result: Any, actor: str) -> Reply:
+    async def answer(
+        self,
+        run_id: str,
+        word: str,
+        *,
+        step: str | None,
+        result: Any,
+        actor: str,
+        request_id: str | None = None,
+    ) -> Reply:
         """Say what a held run waits for.
 
         Raises:
@@ -178,7 +187,9 @@ class Desk:
                 todo="Answer 'happened', or leave result= out.",
             )
         result = None if result is asked.UNSET else result
-        return await self.steer(Verb.ANSWER, run_id, actor=actor, answer=word, step=step, result=result)
+        return await self.steer(
+            Verb.ANSWER, run_id, actor=actor, answer=word, step=step, result=result, request_id=request_id
+        )
 
     async def questions(self, run_id: str) -> list[Question]:
         """Give what a person is asked about a held run.
@@ -227,6 +238,7 @@ class Desk:
         step: str | None = None,
         result: Any = None,
         restart: Restart | None = None,
+        request_id: str | None = None,
     ) -> Reply:
         """Read, decide, commit if nothing changed meanwhile; again if it did.
 
@@ -239,6 +251,11 @@ class Desk:
             result: of a step that happened.
             restart: what is to be kept, and who agreed to what happens again. Without it everything runs
                 again and nobody is asked.
+            request_id: of a request that is done once: the audit has one entry of each, and who asks
+                again is told that it is done.
+
+        Raises:
+            StateConflict: the verb does not apply, or the request was another one.
         """
         refuse_in_transaction(f"the {verb.value} of a run")
         worker = self._worker()
@@ -248,6 +265,8 @@ class Desk:
         wanted, known = None, 0
         while True:
             run = await self.run_row(run_id)
+            if request_id is not None and await self._is_done(request_id, verb, run_id):
+                return steering.done_before(run)
             first = first or run
             reply = steering.joined(verb, first, run) if restart is None else None
             if restart is not None:
@@ -287,7 +306,14 @@ class Desk:
                 expected_seq=seq,
             )
             if decision.steer is None:
+                if request_id is not None:
+                    now, audit_id = worker.now_ms(), str(worker.ids.uuid7())
+                    text = decision.reply.text
+                    noted = AuditRow(audit_id, now, run_id, verb.value, actor, text, request_id)
+                    await worker.read(worker.store.add_audit, noted)
                 return decision.reply
+            if request_id is not None:
+                decision.steer.audit = msgspec.structs.replace(decision.steer.audit, request_id=request_id)
             wanted = None if about is None else decision.steer.audit.detail
             try:
                 is_done = await worker.read(worker.store.steer, decision.steer)
@@ -303,6 +329,21 @@ class Desk:
                     # Nobody tells the process that has it; but by then it begins nothing any more.
                     await asyncio.sleep(CONFIRMED_S + ON_THE_WAY_S)
                 return decision.reply
+
+    async def _is_done(self, request_id: str, verb: Verb, run_id: str) -> bool:
+        """Say whether a request has its entry in the audit.
+
+        Raises:
+            StateConflict: the entry is of another action.
+        """
+        entry: AuditRow | None = await self.ask("audit_of_request", request_id)
+        if entry is not None and (entry.verb, entry.run_id) != (verb.value, run_id):
+            raise errors.StateConflict(
+                f"The request {shown(request_id)} was {entry.verb} of run {entry.run_id or '(none)'}.",
+                means="One request is one action. Nothing was changed.",
+                todo="Draw a new id for each request.",
+            )
+        return entry is not None
 
     async def failed_steps(self, run: RunRow) -> list[StepKey]:
         """Give the steps whose failures ended the run's last attempt; those of earlier ones stay."""

@@ -281,6 +281,24 @@ def _planned(
     )
 
 
+def handed_key(row: StepRow, run: RunRow, generation: int, namespace: str) -> str | None:
+    """Give the idempotency key that a step handed out; None where its kind has none or nobody can tell.
+
+    Args:
+        row: the step's record.
+        run: whose it is.
+        generation: of which generation.
+        namespace: of the store.
+    """
+    if row.kind not in BODIES:
+        return None
+    if row.key_scope == "business":
+        business = business_parts(namespace, run.workflow, run.key, run.source, run.event_id)
+        return composed_key(*business, *row.key)
+    maker = (run.run_id, generation) if row.origin is None else _maker(row, run)
+    return None if maker is None else composed_key(*maker, *row.key)
+
+
 def _maker(row: StepRow, run: RunRow) -> tuple[str | int, ...] | None:
     """Give the run and generation whose key a step handed out; None where nobody can tell."""
     if row.origin is None:

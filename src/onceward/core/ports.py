@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from onceward.core.looks import ConsoleReads
 from onceward.core.model import (
     AttemptRow,
     AuditRow,
@@ -323,7 +324,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
-class Store(WaitStore, Protocol):
+class Store(WaitStore, ConsoleReads, Protocol):
     """Where events and runs are kept. Every method blocks; each is one transaction.
 
     Raises:
@@ -405,6 +406,10 @@ class Store(WaitStore, Protocol):
         Raises:
             KeyTaken: another run holds the key that it claims; nothing was written.
         """
+        ...
+
+    def add_audit(self, row: AuditRow) -> bool:
+        """Log what changes no run; False if its request has an entry."""
         ...
 
     # transactions of the user's

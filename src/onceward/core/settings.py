@@ -16,7 +16,7 @@ from typing import Any
 from onceward.core.errors import ConfigError
 from onceward.core.setting import KIB, MIB, PREFIX, Kind, Setting
 
-OTHER_VARIABLES = ("ONCEWARD_FAILPOINT", "ONCEWARD_SECRET")
+OTHER_VARIABLES = ("ONCEWARD_FAILPOINT", "ONCEWARD_SECRET", "ONCEWARD_API", "ONCEWARD_TOKEN")
 OTHER_PREFIXES = ("ONCEWARD_TEST_",)
 HEARTBEATS_PER_LEASE = 4
 
@@ -138,6 +138,14 @@ SETTINGS: tuple[Setting, ...] = (
         "are believed; some senders sign the address that they call.",
     ),
     Setting(
+        "redact",
+        Kind.TEXT,
+        None,
+        "Fields, headers and parameters whose values no output shows, beside passwords, tokens, cookies, card "
+        "numbers and the like, with spaces between: `birth_date` by name, `customer.email` by path; `!iban` "
+        "shows a usual one.",
+    ),
+    Setting(
         "log_level",
         Kind.CHOICE,
         "info",
@@ -170,6 +178,7 @@ class Settings:
     host: str
     port: int
     trusted_proxies: str | None
+    redact: str | None
     log_level: str
 
     @property

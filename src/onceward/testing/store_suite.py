@@ -20,6 +20,7 @@ from types import ModuleType
 from onceward.testing.store_checks import (
     awaiting,
     claims,
+    console,
     damage,
     dedup,
     failures,
@@ -54,6 +55,7 @@ TOPICS: tuple[ModuleType, ...] = (
     replays,
     processes,
     reads,
+    console,
     receipts,
     values,
     damage,

@@ -21,12 +21,13 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import DeliveryFilter, EventFilter, Look, RunFilter
+from onceward.stores.console_reads import ConsoleReads, excerpt_statement
 from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
 from onceward.stores.sqlite.connection import Connections
 from onceward.stores.sqlite.writes import json_list
 
 
-class SqliteReads:
+class SqliteReads(ConsoleReads):
     """The reading half of the SQLite store.
 
     Args:
@@ -52,6 +53,9 @@ class SqliteReads:
     def _select(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with self._connections.reading() as connection:
             return connection.execute(self._sql[name], (self.namespace, *parameters)).fetchall()
+
+    def _read_by_ids(self, name: str, run_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        return self._select(name, json_list(list(run_ids)))
 
     def workflows(self) -> list[WorkflowRow]:
         """Give every workflow that any process registered."""
@@ -238,6 +242,20 @@ class SqliteReads:
                 cursor = connection.execute(_dump_statement(table), (self.namespace,))
                 names = [column[0] for column in cursor.description]
                 found[table] = [dict(zip(names, row, strict=True)) for row in cursor]
+        return found
+
+    def excerpt(self, tables: Sequence[str], run_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """Give the rows of some tables that belong to some runs, all seen at one moment."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        values = {"namespace": self.namespace, "run_ids": json_list(list(run_ids))}
+        with self._connections.snapshot() as connection:
+            for table in tables:
+                text = excerpt_statement(table, "onceward_", "select value from json_each(:run_ids)")
+                found[table] = []
+                if text is not None:
+                    cursor = connection.execute(text, values)
+                    names = [column[0] for column in cursor.description]
+                    found[table] = [dict(zip(names, row, strict=True)) for row in cursor]
         return found
 
 

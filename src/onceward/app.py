@@ -553,6 +553,11 @@ class App(Registry, Receiving):
         )
         return await self._ask("events", where)  # type: ignore[no-any-return]
 
+    @property
+    def desk(self) -> Desk:
+        """Give where verbs about runs arrive; for the layers above."""
+        return self._desk
+
     async def describe(self) -> Mapping[str, str]:
         """Give what the store says of itself: address, durability, version; secrets masked."""
         return await self._ask("describe")  # type: ignore[no-any-return]

@@ -49,6 +49,7 @@ def test_without_arguments_and_environment_the_defaults_hold() -> None:
         host="127.0.0.1",
         port=8000,
         trusted_proxies=None,
+        redact=None,
         log_level="info",
     )
 
@@ -106,6 +107,7 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
         "ONCEWARD_HOST": "0.0.0.0",
         "ONCEWARD_PORT": "0",
         "ONCEWARD_TRUSTED_PROXIES": "10.0.0.0/8",
+        "ONCEWARD_REDACT": "birth_date customer.email !iban",
         "ONCEWARD_LOG_LEVEL": "DEBUG",
         "PATH": "/usr/bin",
     }
@@ -115,7 +117,7 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
 
     assert settings == Settings(
         "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, "0.0.0.0", 0, "10.0.0.0/8",
-        "debug"
+        "birth_date customer.email !iban", "debug"
     )  # fmt: skip
 
 

@@ -118,6 +118,14 @@ SETTINGS: tuple[Setting, ...] = (
         "are believed; some senders sign the address that they call.",
     ),
     Setting(
+        "redact",
+        Kind.TEXT,
+        None,
+        "Fields, headers and parameters whose values no output shows, beside passwords, tokens, cookies, card "
+        "numbers and the like, with spaces between: `birth_date` by name, `customer.email` by path; `!iban` "
+        "shows a usual one.",
+    ),
+    Setting(
         "log_level",
         Kind.CHOICE,
         "info",
@@ -147,6 +155,7 @@ class Settings:
     host: str
     port: int
     trusted_proxies: str | None
+    redact: str | None
     log_level: str
 
     @property

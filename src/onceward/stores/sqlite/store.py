@@ -385,5 +385,10 @@ class SqliteStore(SqliteReads):
         failpoints.hit("steer.after_commit")
         return Accepted(False, False, {run.workflow: run.run_id})
 
+    def add_audit(self, row: AuditRow) -> bool:
+        """Log what changes no run; False if its request has an entry."""
+        with self._connections.writing() as connection:
+            return self._writes.add_audit(connection, row)
+
     def listen(self, callback: Callable[[], object]) -> None:
         """Do nothing: processes that share a file look at `changes` instead."""

@@ -98,6 +98,11 @@ class Group:
         return min(_at(run) for run in self.runs)
 
     @property
+    def told(self) -> str:
+        """Give what the newest of them says."""
+        return self.sample if self.sample.startswith(self.kind) else f"{self.kind}: {self.sample}"
+
+    @property
     def error(self) -> str:
         """Give the filter that finds them: how their failure or reason begins."""
         return self.kind

@@ -211,9 +211,13 @@ class Acting:
 
         waiting = runs[::-1]
         progress(reply(is_over=False))
-        async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
-                group.create_task(one_after_the_other(waiting))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(AT_ONCE):
+                    group.create_task(one_after_the_other(waiting))
+        except* OncewardError as group_of_errors:
+            # The store is away, most likely: what was done stays, and the same id goes on from there.
+            raise group_of_errors.exceptions[0] from None
         over = reply(is_over=True)
         detail = msgspec.json.encode(over).decode()
         await self._note(f"{BULK_VERB} {action.verb}", action.actor, detail, bulk_id)

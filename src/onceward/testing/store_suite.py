@@ -19,6 +19,7 @@ from types import ModuleType
 
 from onceward.testing.store_checks import (
     claims,
+    console,
     damage,
     dedup,
     failures,
@@ -52,6 +53,7 @@ TOPICS: tuple[ModuleType, ...] = (
     replays,
     processes,
     reads,
+    console,
     receipts,
     values,
     damage,

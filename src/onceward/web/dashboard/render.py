@@ -83,6 +83,7 @@ class Renderer:
             plain=words.plain,
             meaning=words.meaning,
             counted=words.count,
+            gist=lambda failure: words.gist(failure.type, failure.message),
         )
 
     def page(

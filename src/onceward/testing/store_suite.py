@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from onceward.testing.store_checks import (
+    access,
     claims,
     damage,
     dedup,
@@ -53,6 +54,7 @@ TOPICS: tuple[ModuleType, ...] = (
     processes,
     reads,
     receipts,
+    access,
     values,
     damage,
     failures,

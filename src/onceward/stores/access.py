@@ -45,7 +45,7 @@ class StoredAccess:
 
     def drop_credential(self, kind: Kind, id: str, audit: AuditRow) -> bool:  # noqa: A002
         """Delete one, and the sessions of a user; False where there is none."""
-        dropped = ("drop_credential", {"kind": kind.value, "id": id})
+        dropped: Asked = ("drop_credential", {"kind": kind.value, "id": id})
         return self._done(dropped, *_ended(kind, id), _entry(audit)) or self._has(audit)
 
     def touch_credential(self, kind: Kind, id: str, now: Millis) -> None:  # noqa: A002

@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 
 from onceward.authoring.current import frame_var, noted, session_var
 from onceward.authoring.event import Event
@@ -41,8 +41,6 @@ from onceward.version import __version__
 
 if TYPE_CHECKING:
     from onceward.sync import SyncApp
-    from onceward.web.receiver import Receiver
-    from onceward.web.site import Site
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,7 +69,6 @@ class App(Registry, Receiving):
         self._arguments: dict[str, Any] = {"store": store, **settings}
         self.settings: Settings = resolve(SETTINGS, self._arguments, os.environ)
         self._worker: Worker | None = None
-        self._receiver: Receiver | None = None
         self._syncs: dict[int, SyncApp] = {}  # by process: a fork needs one of its own
         self._pid = 0
         self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
@@ -219,32 +216,6 @@ class App(Registry, Receiving):
         pid = os.getpid()
         # In one go: two threads that ask first, at once, must not get two.
         return self._syncs.get(pid) or self._syncs.setdefault(pid, SyncApp(self))
-
-    @overload
-    def asgi(self, *, api: Literal[False] = ..., dashboard: Literal[False] = ...) -> Receiver: ...
-    @overload
-    def asgi(self, *, api: bool = ..., dashboard: bool = ...) -> Receiver | Site: ...
-    def asgi(self, *, api: bool = False, dashboard: bool = False) -> Receiver | Site:
-        """Give the receiver as an ASGI application; its lifespan opens and closes the app.
-
-        Mounted inside another application whose lifespan does not reach it, use `lifespan` there.
-
-        Args:
-            api: with the REST API below ``/api/v1``, for who shows a token.
-            dashboard: with the dashboard, for who logs in.
-
-        Raises:
-            ConfigError: ``trusted_proxies`` or ``allowed_hosts`` cannot be read.
-        """
-        if api or dashboard:
-            from onceward.web.site import site_for
-
-            return site_for(self, api=api, dashboard=dashboard)
-        from onceward.web.intake import receiver_for
-
-        if self._receiver is None:
-            self._receiver = receiver_for(self)
-        return self._receiver
 
     @property
     def worker(self) -> Worker:
@@ -568,6 +539,11 @@ class App(Registry, Receiving):
             limit=asked.checked_limit(limit),
         )
         return await self._ask("events", where)  # type: ignore[no-any-return]
+
+    @property
+    def desk(self) -> Desk:
+        """Give where verbs about runs arrive; for the layers above."""
+        return self._desk
 
     async def describe(self) -> Mapping[str, str]:
         """Give what the store says of itself: address, durability, version; secrets masked."""

@@ -96,14 +96,25 @@ class Desk:
 
     # --- steering ----------------------------------------------------------------------------
 
-    async def steer(self, verb: Verb, run_id: str, *, actor: str, answer: str = "") -> Reply:
-        """Read, decide, commit if nothing changed meanwhile; again if it did."""
+    async def steer(
+        self, verb: Verb, run_id: str, *, actor: str, answer: str = "", request_id: str | None = None
+    ) -> Reply:
+        """Read, decide, commit if nothing changed meanwhile; again if it did.
+
+        With a request's id it is done once: the audit has one entry of each. Who asks again is told
+        that it is done.
+
+        Raises:
+            StateConflict: the verb does not apply, or the request was another one.
+        """
         worker = self._worker()
         asked.checked_text(answer, "answer")
         asked.checked_actor(actor)
         first: RunRow | None = None
         while True:
             run = await self.run_row(run_id)
+            if request_id is not None and await self._is_done(request_id, verb, run_id):
+                return steering.done_before(run)
             first = first or run
             reply = steering.joined(verb, first, run)
             if reply is not None:
@@ -123,7 +134,14 @@ class Desk:
                 claim=await self._claim(verb, run, answer),
             )
             if decision.steer is None:
+                if request_id is not None:
+                    now, audit_id = worker.now_ms(), str(worker.ids.uuid7())
+                    text = decision.reply.text
+                    noted = AuditRow(audit_id, now, run_id, verb.value, actor, text, request_id)
+                    await worker.read(worker.store.add_audit, noted)
                 return decision.reply
+            if request_id is not None:
+                decision.steer.audit = msgspec.structs.replace(decision.steer.audit, request_id=request_id)
             try:
                 is_done = await worker.read(worker.store.steer, decision.steer)
             except errors.ReplyLost:
@@ -138,6 +156,21 @@ class Desk:
                     # Nobody tells the process that has it; but by then it begins nothing any more.
                     await asyncio.sleep(CONFIRMED_S + ON_THE_WAY_S)
                 return decision.reply
+
+    async def _is_done(self, request_id: str, verb: Verb, run_id: str) -> bool:
+        """Say whether a request has its entry in the audit.
+
+        Raises:
+            StateConflict: the entry is of another action.
+        """
+        entry: AuditRow | None = await self.ask("audit_of_request", request_id)
+        if entry is not None and (entry.verb, entry.run_id) != (verb.value, run_id):
+            raise errors.StateConflict(
+                f"The request {shown(request_id)} was {entry.verb} of run {entry.run_id or '(none)'}.",
+                means="One request is one action. Nothing was changed.",
+                todo="Draw a new id for each request.",
+            )
+        return entry is not None
 
     async def _failed_steps(self, run: RunRow) -> list[StepKey]:
         """Give the steps whose failures ended the run's last attempt; those of earlier ones stay."""

@@ -111,7 +111,3 @@ class Credentials(Protocol):
     def drop_sessions(self, *, unused_since: Millis, made_before: Millis) -> None:
         """Delete the sessions that are over."""
         ...
-
-    def add_audit(self, row: AuditRow) -> None:
-        """Write an entry that is about no run."""
-        ...

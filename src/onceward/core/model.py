@@ -411,7 +411,17 @@ class KeyClaim(msgspec.Struct, frozen=True, gc=False):
 
 
 class AuditRow(msgspec.Struct, frozen=True, gc=False):
-    """Who did what to a run, when."""
+    """Who did what, when.
+
+    Attributes:
+        audit_id: drawn for it.
+        at: when.
+        run_id: to which run; empty for what is about none.
+        verb: what.
+        actor: who.
+        detail: for people, or JSON.
+        request_id: of the request that asked for it; of each there is one entry.
+    """
 
     audit_id: str
     at: Millis
@@ -419,6 +429,7 @@ class AuditRow(msgspec.Struct, frozen=True, gc=False):
     verb: str
     actor: str
     detail: str | None = None
+    request_id: str | None = None
 
 
 class WorkflowRow(msgspec.Struct, frozen=True):

@@ -127,6 +127,14 @@ SETTINGS: tuple[Setting, ...] = (
         "`*.example.com`. Loopback names always are; what comes under another name is refused.",
     ),
     Setting(
+        "redact",
+        Kind.TEXT,
+        None,
+        "Fields, headers and parameters whose values no output shows, beside passwords, tokens, cookies, card "
+        "numbers and the like, with spaces between: `birth_date` by name, `customer.email` by path; `!iban` "
+        "shows a usual one.",
+    ),
+    Setting(
         "log_level",
         Kind.CHOICE,
         "info",
@@ -159,6 +167,7 @@ class Settings:
     api: bool
     dashboard: bool
     allowed_hosts: str | None
+    redact: str | None
     log_level: str
 
     @property

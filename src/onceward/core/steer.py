@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onceward.core import errors
 from onceward.core.model import AttemptRow, AuditRow, KeyClaim, Millis, RunRow, StepKey, StepRow
@@ -25,6 +25,7 @@ class Reply:
         state: the run's state after it.
         generation: its generation after it.
         attempt: its attempt after it.
+        is_done_before: the same request was done before; this one changed nothing.
     """
 
     run_id: str
@@ -33,6 +34,7 @@ class Reply:
     state: RunState
     generation: int
     attempt: int
+    is_done_before: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,11 @@ _RUNS_AGAIN = frozenset({Effect.NEW_ATTEMPT, Effect.NEW_GENERATION, Effect.GO_ON
 """Effects that need the run's key, which it may have lost."""
 
 _OUT_OF_REACH = frozenset({RunState.HELD, RunState.CANCELLING, RunState.CANCELLED})
+
+
+def done_before(run: RunRow) -> Reply:
+    """Give the reply of a verb whose request was done already; *run* is as it stands now."""
+    return replace(_join(run, "done before, by the same request"), is_done_before=True)
 
 
 def _join(run: RunRow, text: str) -> Reply:

@@ -73,10 +73,6 @@ class StoredAccess:
         """Delete the sessions that are over."""
         self._change(("drop_old_sessions", {"unused_since": unused_since, "made_before": made_before}))
 
-    def add_audit(self, row: AuditRow) -> None:
-        """Write an entry that is about no run."""
-        self._change(_entry(row))
-
     def _done(self, first: Asked, *rest: Asked) -> bool:
         return bool(self._change(first, *rest)[0])
 
@@ -90,7 +86,7 @@ def _ended(kind: Kind, id: str) -> Sequence[Asked]:  # noqa: A002
 
 
 def _entry(audit: AuditRow) -> Asked:
-    return "add_audit", _values(audit)
+    return "note_audit", _values(audit)
 
 
 def _values(row: msgspec.Struct) -> dict[str, str | int | None]:

@@ -20,6 +20,7 @@ from types import ModuleType
 from onceward.testing.store_checks import (
     access,
     claims,
+    console,
     damage,
     dedup,
     failures,
@@ -53,6 +54,7 @@ TOPICS: tuple[ModuleType, ...] = (
     replays,
     processes,
     reads,
+    console,
     receipts,
     access,
     values,

@@ -20,13 +20,14 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import DeliveryFilter, EventFilter, Look, RunFilter
+from onceward.stores.console_reads import ConsoleReads
 from onceward.stores.postgres.connection import Link
 from onceward.stores.postgres.session import BEGIN_SNAPSHOT, Session
 from onceward.stores.postgres.statements import Call, Parameter, Statement, parameter, statement, text_array
 from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
 
 
-class PostgresReads:
+class PostgresReads(ConsoleReads):
     """The reading half of the PostgreSQL store.
 
     Args:
@@ -54,6 +55,9 @@ class PostgresReads:
     def _read_lists(self, name: str, **values: Sequence[str]) -> list[tuple[Any, ...]]:
         call = self._call(name, **{key: text_array(value) for key, value in values.items()})
         return self._reader.run(lambda session: session.execute(call))
+
+    def _read_by_ids(self, name: str, run_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        return self._read_lists(name, run_ids=list(run_ids))
 
     def workflows(self) -> list[WorkflowRow]:
         """Give every workflow that any process registered."""

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import psycopg
 
 from onceward.core import failpoints
@@ -343,6 +344,16 @@ class PostgresStore(PostgresReads, StoredAccess):
             self._tell(session, "")
             failpoints.hit("steer.after_commit")
             return accepted
+
+        return self._control_link.run(work)
+
+    def add_audit(self, row: AuditRow) -> bool:
+        """Log what changes no run; False if its request has an entry."""
+        call = self._call("add_audit", **parameters(**msgspec.structs.asdict(row)))
+
+        def work(session: Session) -> bool:
+            # Written already: by this very call, if its reply was lost.
+            return bool(session.execute(call)) or self._operators.has_audit(session, row)
 
         return self._control_link.run(work)
 

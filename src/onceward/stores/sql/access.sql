@@ -47,9 +47,9 @@ delete from {t}session where namespace = :namespace and name = :id
 delete from {t}session
 where namespace = :namespace and (used_at < :unused_since or created_at < :made_before)
 
--- name: add_audit
-insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail)
-values (:namespace, :run_id, :audit_id, :at, :verb, :actor, :detail)
+-- name: note_audit
+insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail, request_id)
+values (:namespace, :run_id, :audit_id, :at, :verb, :actor, :detail, :request_id)
 on conflict (namespace, run_id, audit_id) do nothing
 returning audit_id
 

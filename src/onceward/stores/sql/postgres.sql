@@ -690,8 +690,15 @@ where s.namespace = any(array[k.namespace]) and s.run_id = :run_id and s.generat
   and (s.state in ('failed', 'cut') or (s.state = 'open' and s.kind = 'run'))
 
 -- name: insert_audit
-insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail)
-values (:namespace, :run_id, :audit_id, :at, :verb, :actor, :detail)
+insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail, request_id)
+values (:namespace, :run_id, :audit_id, :at, :verb, :actor, :detail, :request_id)
+
+-- name: add_audit
+-- Of what is written by itself; nothing if its request has an entry.
+insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail, request_id)
+values (:namespace, :run_id, :audit_id, :at, :verb, :actor, :detail, :request_id)
+on conflict do nothing
+returning 1
 
 -- name: audited
 select 1 from {t}audit where namespace = :namespace and run_id = :run_id and audit_id = :audit_id
@@ -731,6 +738,15 @@ order by s.run_id, s.seq
 -- name: states
 with x as materialized (select :namespace as namespace, x.run_id from unnest(:run_ids::text[]) as x (run_id))
 select {run} from x join {t}run r on r.namespace = any(array[x.namespace]) and r.run_id = x.run_id
+
+-- name: listed
+-- Runs by id with what a list shows beside them.
+with x as materialized (select :namespace as namespace, x.run_id from unnest(:run_ids::text[]) as x (run_id))
+select {run}, e.type, e.subject, q.due_at, q.process_id
+from x
+join {t}run r on r.namespace = any(array[x.namespace]) and r.run_id = x.run_id
+left join {t}event e on e.namespace = any(array[x.namespace]) and e.source = r.source and e.id = r.event_id
+left join {t}queue q on q.namespace = any(array[x.namespace]) and q.run_id = x.run_id
 
 -- name: look
 -- One row, made anew for each poll; each part is a few steps in an index, however many runs sleep.

@@ -29,8 +29,8 @@ order by r.run_id desc
 limit :limit
 
 -- name: problems
--- By the partial index on problem_at.
-select {run} from {t}run r{by_problem}
+-- By the partial index of open problems.
+select {run} from {t}run r{by_open}
 where r.namespace = :namespace and r.problem_at is not null and r.dismissed_at is null
   and (cast(:before as text) is null or r.run_id < :before)
   and (cast(:source as text) is null or r.source = :source)
@@ -44,6 +44,234 @@ limit :limit
 select {run} from {t}run r{by_parent}
 where r.namespace = :namespace and r.parent_run_id = :run_id
 order by r.run_id
+
+-- For a console: lists that are filtered by columns in no index look at so many rows, and say where they
+-- stopped (is_edge), so that no question reads a million. What is listed is read by `listed`.
+
+-- name: look_runs
+-- Newest first, by the primary key.
+with looked as (
+  select r.run_id, r.workflow, r.state, r.source, r.event_id from {t}run r
+  where r.namespace = :namespace and r.run_id < :before and r.run_id >= :since
+    and r.created_at >= :created_since and r.created_at < :created_until
+  order by r.run_id desc
+  limit :look
+)
+select * from (
+  select l.run_id, 0 as is_edge from looked l
+  where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:state as text) is null or l.state = :state)
+    and (cast(:source as text) is null or l.source = :source)
+    and (cast(:event_id as text) is null or l.event_id = :event_id)
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+      select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
+        and (cast(:type as text) is null or e.type = :type)
+        and (cast(:subject as text) is null or e.subject = :subject)))
+  order by l.run_id desc
+  limit :limit
+) f
+union all
+select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+
+-- name: look_runs_of_event
+-- Of one event, by the identity index.
+with looked as (
+  select r.run_id, r.workflow, r.state, r.source, r.event_id from {t}run r{by_identity}
+  where r.namespace = :namespace and r.run_id < :before and r.run_id >= :since
+    and r.created_at >= :created_since and r.created_at < :created_until
+    and r.source = :source and r.source is not null and r.event_id = :event_id
+  order by r.run_id desc
+  limit :look
+)
+select * from (
+  select l.run_id, 0 as is_edge from looked l
+  where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:state as text) is null or l.state = :state)
+    and (cast(:source as text) is null or l.source = :source)
+    and (cast(:event_id as text) is null or l.event_id = :event_id)
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+      select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
+        and (cast(:type as text) is null or e.type = :type)
+        and (cast(:subject as text) is null or e.subject = :subject)))
+  order by l.run_id desc
+  limit :limit
+) f
+union all
+select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+
+-- name: look_children
+-- What a run started or called.
+with looked as (
+  select r.run_id, r.workflow, r.state, r.source, r.event_id from {t}run r{by_parent}
+  where r.namespace = :namespace and r.run_id < :before and r.run_id >= :since
+    and r.created_at >= :created_since and r.created_at < :created_until
+    and r.parent_run_id = :parent and r.parent_run_id is not null
+  order by r.run_id desc
+  limit :look
+)
+select * from (
+  select l.run_id, 0 as is_edge from looked l
+  where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:state as text) is null or l.state = :state)
+    and (cast(:source as text) is null or l.source = :source)
+    and (cast(:event_id as text) is null or l.event_id = :event_id)
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+      select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
+        and (cast(:type as text) is null or e.type = :type)
+        and (cast(:subject as text) is null or e.subject = :subject)))
+  order by l.run_id desc
+  limit :limit
+) f
+union all
+select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+
+-- name: look_problems
+-- Failed and held ones that nobody dismissed.
+with looked as (
+  select r.run_id, r.workflow, r.state, r.source, r.event_id, r.error, r.reason from {t}run r{by_open}
+  where r.namespace = :namespace and r.run_id < :before and r.run_id >= :since
+    and r.created_at >= :created_since and r.created_at < :created_until
+    and r.problem_at is not null and r.dismissed_at is null
+  order by r.run_id desc
+  limit :look
+)
+select * from (
+  select l.run_id, 0 as is_edge from looked l
+  where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:state as text) is null or l.state = :state)
+    and (cast(:source as text) is null or l.source = :source)
+    and (cast(:event_id as text) is null or l.event_id = :event_id)
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+      select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
+        and (cast(:type as text) is null or e.type = :type)
+        and (cast(:subject as text) is null or e.subject = :subject)))
+    and (cast(:error as text) is null
+         or lower(coalesce(l.error, '') || ' ' || coalesce(l.reason, '')) like '%' || cast(:error as text) || '%')
+  order by l.run_id desc
+  limit :limit
+) f
+union all
+select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+
+-- name: look_failures
+-- All failed and held ones.
+with looked as (
+  select r.run_id, r.workflow, r.state, r.source, r.event_id, r.error, r.reason from {t}run r{by_problem}
+  where r.namespace = :namespace and r.run_id < :before and r.run_id >= :since
+    and r.created_at >= :created_since and r.created_at < :created_until
+    and r.problem_at is not null
+  order by r.run_id desc
+  limit :look
+)
+select * from (
+  select l.run_id, 0 as is_edge from looked l
+  where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:state as text) is null or l.state = :state)
+    and (cast(:source as text) is null or l.source = :source)
+    and (cast(:event_id as text) is null or l.event_id = :event_id)
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+      select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
+        and (cast(:type as text) is null or e.type = :type)
+        and (cast(:subject as text) is null or e.subject = :subject)))
+    and (cast(:error as text) is null
+         or lower(coalesce(l.error, '') || ' ' || coalesce(l.reason, '')) like '%' || cast(:error as text) || '%')
+  order by l.run_id desc
+  limit :limit
+) f
+union all
+select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+
+-- name: look_events
+-- Newest first; likewise.
+with looked as (
+  select e.source, e.id, e.type, e.received_at, e.subject, e.occurred_at from {t}event e
+  where e.namespace = :namespace and e.received_at > 0 and e.received_at >= :since
+    and (e.received_at, e.source, e.id) < (:before_at, :before_source, :before_id)
+  order by e.received_at desc, e.source desc, e.id desc
+  limit :look
+)
+select * from (
+  select l.*, 0 as is_edge from looked l
+  where (cast(:source as text) is null or l.source = :source)
+    and (cast(:id as text) is null or l.id = :id)
+    and (cast(:type as text) is null or l.type = :type)
+    and (cast(:subject as text) is null or l.subject = :subject)
+    and (cast(:without_runs as {int}) = 0 or not exists (
+      select 1 from {t}run r{by_identity}
+      where r.namespace = :namespace and r.source = l.source and r.source is not null and r.event_id = l.id))
+  order by l.received_at desc, l.source desc, l.id desc
+  limit :limit
+) f
+union all
+select * from (
+  select l.*, 1 from looked l where (select count(*) from looked) >= :look
+  order by l.received_at, l.source, l.id
+  limit 1
+) e
+
+-- name: tally_queue
+-- How many runs stand in which live state: of those that somebody holds, that are due and that are not
+-- yet due, so many at most are counted.
+select r.state, q.share, count(*) from (
+  select * from (
+    select run_id, 0 as share from {t}queue where namespace = :namespace and process_id is not null limit :limit
+  ) owned
+  union all
+  select * from (
+    select run_id, 1 from {t}queue
+    where namespace = :namespace and process_id is null and due_at <= :now limit :limit
+  ) due
+  union all
+  select * from (
+    select run_id, 2 from {t}queue
+    where namespace = :namespace and process_id is null and due_at > :now limit :limit
+  ) later
+) q
+join {t}run r on r.namespace = :namespace and r.run_id = q.run_id
+group by r.state, q.share
+
+-- name: tally_problems
+select p.state, count(*) from (
+  select r.state from {t}run r{by_open}
+  where r.namespace = :namespace and r.problem_at is not null and r.dismissed_at is null
+  limit :limit
+) p
+group by p.state
+
+-- name: oldest_due
+select min(q.due_at) from {t}queue q where q.namespace = :namespace and q.process_id is null
+
+-- name: count_unparsed
+select count(*) from (
+  select 1 as one from {t}unparsed u where u.namespace = :namespace limit :limit
+) u
+
+-- name: owned_counts
+select q.process_id, count(*) from {t}queue q{by_owner}
+where q.namespace = :namespace and q.process_id is not null
+group by q.process_id
+
+-- name: recent_runs
+select r.state, r.created_at, r.started_at, r.ended_at from {t}run r
+where r.namespace = :namespace and r.run_id >= :since
+order by r.run_id desc
+limit :limit
+
+-- name: recent_events
+select e.received_at from {t}event e
+where e.namespace = :namespace and e.received_at > 0 and e.received_at >= :since
+order by e.received_at desc
+limit :limit
+
+-- name: all_audits
+select {audit} from {t}audit a{by_audit_time}
+where a.namespace = :namespace and a.at > 0 and (a.at, a.audit_id) < (:before_at, :before_id)
+order by a.at desc, a.audit_id desc
+limit :limit
+
+-- name: audit_of_request
+select {audit} from {t}audit a{by_audit_request}
+where a.namespace = :namespace and a.request_id = :request_id and a.request_id is not null
 
 -- name: event
 select {event} from {t}event e where e.namespace = :namespace and e.source = :source and e.id = :event_id

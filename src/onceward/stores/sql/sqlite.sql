@@ -261,7 +261,14 @@ where namespace = ? and run_id = ? and generation = ? and name = ? and item = ? 
   and state in ('failed', 'cut', 'open')
 
 -- name: insert_audit
-insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail) values (?, ?, ?, ?, ?, ?, ?)
+insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail, request_id)
+values (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: add_audit
+-- Of what is written by itself; nothing if its request has an entry.
+insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail, request_id)
+values (?, ?, ?, ?, ?, ?, ?, ?)
+on conflict do nothing
 
 -- name: has_event
 select 1 from {t}event where namespace = ? and source = ? and id = ?
@@ -281,6 +288,14 @@ select {run} from {t}run r where r.namespace = ? and r.run_id in (select value f
 
 -- name: last_batch
 select last_batch from {t}committer where namespace = ? and process_id = ?
+
+-- name: listed
+-- Runs by id with what a list shows beside them.
+select {run}, e.type, e.subject, q.due_at, q.process_id
+from {t}run r
+left join {t}event e on e.namespace = r.namespace and e.source = r.source and e.id = r.event_id
+left join {t}queue q on q.namespace = r.namespace and q.run_id = r.run_id
+where r.namespace = ? and r.run_id in (select value from json_each(?))
 
 -- name: look
 -- One row. Each part is a few steps in an index, however many runs sleep.

@@ -20,12 +20,13 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import DeliveryFilter, EventFilter, Look, RunFilter
+from onceward.stores.console_reads import ConsoleReads
 from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
 from onceward.stores.sqlite.connection import Connections
 from onceward.stores.sqlite.writes import json_list
 
 
-class SqliteReads:
+class SqliteReads(ConsoleReads):
     """The reading half of the SQLite store.
 
     Args:
@@ -51,6 +52,9 @@ class SqliteReads:
     def _select(self, name: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with self._connections.reading() as connection:
             return connection.execute(self._sql[name], (self.namespace, *parameters)).fetchall()
+
+    def _read_by_ids(self, name: str, run_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        return self._select(name, json_list(list(run_ids)))
 
     def workflows(self) -> list[WorkflowRow]:
         """Give every workflow that any process registered."""

@@ -388,6 +388,11 @@ class SqliteStore(SqliteReads, StoredAccess):
         failpoints.hit("steer.after_commit")
         return Accepted(False, False, {run.workflow: run.run_id})
 
+    def add_audit(self, row: AuditRow) -> bool:
+        """Log what changes no run; False if its request has an entry."""
+        with self._connections.writing() as connection:
+            return self._writes.add_audit(connection, row)
+
     # --- who may come in -----------------------------------------------------------------------
 
     def _look(self, name: str, **values: str | int | None) -> list[tuple[Any, ...]]:

@@ -329,10 +329,12 @@ class SqliteWrites:
 
     def insert_audit(self, connection: sqlite3.Connection, row: AuditRow) -> None:
         """Log what an operator did."""
-        connection.execute(
-            self._sql["insert_audit"],
-            (self._namespace, row.run_id, row.audit_id, row.at, row.verb, row.actor, row.detail),
-        )
+        connection.execute(self._sql["insert_audit"], (self._namespace, *_audit_parameters(row)))
+
+    def add_audit(self, connection: sqlite3.Connection, row: AuditRow) -> bool:
+        """Log what is written by itself; False if its request has an entry."""
+        done = connection.execute(self._sql["add_audit"], (self._namespace, *_audit_parameters(row)))
+        return done.rowcount == 1
 
     def claim(self, connection: sqlite3.Connection, process_id: str, claim: Claim) -> Iterator[Claimed]:
         """Make due runs this process's own; one that cannot be read is held, the others go on."""
@@ -424,3 +426,7 @@ class SqliteWrites:
         self.follow_up(connection, run_id, move)
         self.insert_audit(connection, steer.audit)
         return True
+
+
+def _audit_parameters(row: AuditRow) -> tuple[Any, ...]:
+    return (row.run_id, row.audit_id, row.at, row.verb, row.actor, row.detail, row.request_id)

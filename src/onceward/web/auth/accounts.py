@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import msgspec
 
 from onceward.core import errors
-from onceward.core.credentials import Credential, Credentials, Kind, SessionRow
+from onceward.core.credentials import Credential, Kind, SessionRow
 from onceward.core.model import AuditRow, Millis
+from onceward.core.ports import Store
 from onceward.core.shown import shown
 from onceward.web.access import Principal, Role
 from onceward.web.auth import passwords, secrets
@@ -62,7 +63,7 @@ class Accounts:
 
     def __init__(
         self,
-        store: Credentials,
+        store: Store,
         *,
         now_ms: Callable[[], Millis],
         new_id: Callable[[], str],

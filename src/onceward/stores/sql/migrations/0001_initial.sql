@@ -132,7 +132,10 @@ create table {t}run (
 -- At most one original run per (event, workflow); a replay adds its request id (RULINGS 11).
 create unique index {i}run_identity on {t}run (namespace, source, event_id, workflow, replay_id){if_source};
 create index {i}run_parent on {t}run (namespace, parent_run_id) where parent_run_id is not null;
-create index {i}run_problem on {t}run (namespace, problem_at) where problem_at is not null;
+-- Dead letters, newest first: all of them, and those that nobody dismissed. Only what fails or is held
+-- pays for them.
+create index {i}run_problem on {t}run (namespace, run_id) where problem_at is not null;
+create index {i}run_open on {t}run (namespace, run_id) where problem_at is not null and dismissed_at is null;
 
 -- What wants attention: a row for every run that is not terminal. process_id names the holder;
 -- without one the run is claimed when due_at has come (never, while it is held: no row then).
@@ -190,7 +193,7 @@ create table {t}attempt (
     primary key (namespace, run_id, generation, attempt)
 ){packed};
 
--- Who did what to a run, when; only ever appended to.
+-- Who did what, when; only ever appended to. run_id is empty for what is about no run.
 create table {t}audit (
     namespace {key} not null,
     run_id {key} not null,
@@ -199,8 +202,12 @@ create table {t}audit (
     verb {key} not null,
     actor text not null,
     detail text,
+    request_id {key},
     primary key (namespace, run_id, audit_id)
 ){packed};
+create index {i}audit_time on {t}audit (namespace, at, audit_id){if_at};
+-- One request of an operator's is done to a run once, whichever process it reaches.
+create unique index {i}audit_request on {t}audit (namespace, request_id, run_id) where request_id is not null;
 
 -- Registered workflows with their triggers, so that any process can accept for all of them.
 create table {t}workflow (

@@ -1,0 +1,289 @@
+"""What a console does: one thing to one run, once for each request, and one thing to many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from onceward.console.port import BULK_MAX, PAGE_MAX, Action, Console, RunQuery
+from onceward.console.views import ActionReply, BulkReply, RunSummary
+from onceward.core import asked, ids
+from onceward.core.errors import ConfigError, NotFound, OncewardError, StateConflict, StoreError
+from onceward.core.model import AuditRow
+from onceward.core.shown import shown
+from onceward.core.states import TABLE, Effect, RunState, Verb
+from onceward.core.texts import checked_id
+
+if TYPE_CHECKING:
+    from onceward.app import App
+
+RESUME = "resume"
+"""Another word for an answer with ``retry``."""
+
+SAMPLE_MAX = 20
+REASONS_MAX = 5
+AT_ONCE = 8
+"""Runs that a bulk action acts on at once: an action on a run that another process has waits for it."""
+
+BULK_VERB = "bulk"
+
+
+class Acting:
+    """The acting half of `LocalConsole`.
+
+    Args:
+        app: open.
+        console: finds the runs of a bulk action.
+    """
+
+    def __init__(self, app: App, console: Console) -> None:
+        self._app = app
+        self._console = console
+        self._under_way: dict[str, asyncio.Task[BulkReply]] = {}
+
+    # --- one -------------------------------------------------------------------------------------
+
+    async def act(self, run_id: str, action: Action) -> ActionReply:
+        """Do one thing to one run; with a request id, once."""
+        verb, answer = checked(action)
+        asked.checked_text(run_id, "run id")
+        asked.checked_actor(action.actor)
+        request_id = None if action.request_id is None else checked_id(action.request_id)
+        if verb is Verb.REPLAY:
+            return await self._replay(run_id, action, request_id)
+        reply = await self._app.desk.steer(
+            verb, run_id, actor=action.actor, answer=answer, request_id=request_id
+        )
+        return ActionReply(
+            run_id=run_id,
+            verb=action.verb,
+            effect=reply.effect.value,
+            text=reply.text,
+            state=reply.state.value,
+            generation=reply.generation,
+            attempt=reply.attempt,
+            is_duplicate=reply.is_done_before,
+        )
+
+    async def _replay(self, run_id: str, action: Action, request_id: str | None) -> ActionReply:
+        payload = None if action.payload is msgspec.UNSET else action.payload
+        new_id, is_duplicate = await self._app.desk.replay(
+            run_id, action.from_step, payload, request_id, action.actor
+        )
+        return ActionReply(
+            run_id=new_id,
+            verb=action.verb,
+            effect=(Effect.JOIN if is_duplicate else Effect.NEW_RUN).value,
+            text="replayed before, by the same request" if is_duplicate else "replayed as a new run",
+            is_duplicate=is_duplicate,
+        )
+
+    async def redeliver(self, delivery_id: str, actor: str) -> Mapping[str, Any]:
+        """Have a stored delivery read again, and note who asked."""
+        asked.checked_actor(actor)
+        accepted = await self._app.redeliver(asked.checked_text(delivery_id, "delivery id"))
+        await self._note("redeliver", actor, delivery_id, None)
+        return {"delivery_id": delivery_id, "events": msgspec.to_builtins(accepted.events)}
+
+    async def _note(self, verb: str, actor: str, detail: str, request_id: str | None) -> None:
+        worker = self._app.worker
+        row = AuditRow(str(worker.ids.uuid7()), worker.now_ms(), "", verb, actor, detail, request_id)
+        await worker.read(worker.store.add_audit, row)
+
+    # --- many ------------------------------------------------------------------------------------
+
+    async def bulk(
+        self,
+        query: RunQuery,
+        action: Action,
+        *,
+        dry_run: bool,
+        progress: Callable[[BulkReply], object] | None = None,
+    ) -> BulkReply:
+        """Do one thing to every run that a query finds."""
+        checked(action)
+        asked.checked_actor(action.actor)
+        if not is_narrowed(query):
+            raise ConfigError(
+                f"{action.verb} was asked of every run of the namespace.",
+                means="A bulk action needs a filter. Nothing was changed.",
+                todo="Filter by workflow, state, source, type, subject, error, problems or time.",
+            )
+        bulk_id = self._app.worker.ids.hex(12) if action.request_id is None else checked_id(action.request_id)
+        if dry_run:
+            return await self._dry(bulk_id, query, action)
+        task = self._under_way.get(bulk_id)
+        if task is None:
+            done = await self._before(bulk_id)
+            if done is not None:
+                return done
+            task = self._under_way.get(bulk_id)  # it may have come while the store was asked
+        if task is None:
+            task = asyncio.create_task(self._all(bulk_id, query, action, progress or _ignore))
+            self._under_way[bulk_id] = task
+            task.add_done_callback(lambda _: self._under_way.pop(bulk_id, None))
+        # Who asked may go away; what was begun goes on.
+        return await asyncio.shield(task)
+
+    async def _before(self, bulk_id: str) -> BulkReply | None:
+        """Give how a bulk action of this id ended, if one did."""
+        worker = self._app.worker
+        entry: AuditRow | None = await worker.read(worker.store.audit_of_request, bulk_id)
+        if entry is None:
+            return None
+        if not entry.verb.startswith(BULK_VERB) or entry.detail is None:
+            raise StateConflict(
+                f"The request {shown(bulk_id)} was {entry.verb} of run {entry.run_id or '(none)'}.",
+                means="One request is one action. Nothing was changed.",
+                todo="Draw a new id for each request.",
+            )
+        return msgspec.json.decode(entry.detail, type=BulkReply)
+
+    async def _found(self, query: RunQuery) -> list[RunSummary]:
+        """Give the runs that a query finds, oldest first, as many as a bulk action takes."""
+        found: list[RunSummary] = []
+        after: str | None = None
+        while len(found) < BULK_MAX:
+            page = await self._console.runs(msgspec.structs.replace(query, after=after, limit=PAGE_MAX))
+            found += page.items
+            after = page.next
+            if after is None:
+                break
+        return found[:BULK_MAX][::-1]
+
+    async def _dry(self, bulk_id: str, query: RunQuery, action: Action) -> BulkReply:
+        verb, _ = checked(action)
+        runs = await self._found(query)
+        refused = 0
+        reasons: dict[str, None] = {}
+        for run in runs:
+            cell = TABLE[RunState(run.state), verb]
+            if cell.effect is Effect.REFUSE:
+                refused += 1
+                reasons[cell.reply] = None
+        return BulkReply(
+            bulk_id=bulk_id,
+            verb=action.verb,
+            is_dry_run=True,
+            matched=len(runs),
+            refused=refused,
+            reasons=list(reasons)[:REASONS_MAX],
+            sample=runs[:SAMPLE_MAX],
+        )
+
+    async def _all(
+        self, bulk_id: str, query: RunQuery, action: Action, progress: Callable[[BulkReply], object]
+    ) -> BulkReply:
+        runs = await self._found(query)
+        done = refused = 0
+        reasons: dict[str, None] = {}
+
+        def reply(*, is_over: bool) -> BulkReply:
+            return BulkReply(
+                bulk_id=bulk_id,
+                verb=action.verb,
+                is_dry_run=False,
+                matched=len(runs),
+                done=done,
+                refused=refused,
+                reasons=list(reasons)[:REASONS_MAX],
+                is_over=is_over,
+            )
+
+        async def one_after_the_other(waiting: list[RunSummary]) -> None:
+            nonlocal done, refused
+            while waiting:
+                run_id = waiting.pop().run_id
+                # Each run's own request, so that whoever goes over them again does none twice.
+                request_id = ids.content_hash(ids.composed(bulk_id, run_id))
+                try:
+                    await self.act(run_id, msgspec.structs.replace(action, request_id=request_id))
+                    done += 1
+                except (StoreError, ConfigError):
+                    raise
+                except (StateConflict, NotFound) as error:
+                    refused += 1
+                    reasons[_reason(error)] = None
+                progress(reply(is_over=False))
+
+        waiting = runs[::-1]
+        progress(reply(is_over=False))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(AT_ONCE):
+                    group.create_task(one_after_the_other(waiting))
+        except* OncewardError as group_of_errors:
+            # The store is away, most likely: what was done stays, and the same id goes on from there.
+            raise group_of_errors.exceptions[0] from None
+        over = reply(is_over=True)
+        detail = msgspec.json.encode(over).decode()
+        await self._note(f"{BULK_VERB} {action.verb}", action.actor, detail, bulk_id)
+        progress(over)
+        return over
+
+
+def checked(action: Action) -> tuple[Verb, str]:
+    """Give the verb of an action, and the word of its answer.
+
+    Raises:
+        ConfigError: there is no such verb, or it is given what it does not take.
+    """
+    word = asked.checked_text(action.verb, "verb")
+    verb = Verb.ANSWER if word == RESUME else next((verb for verb in Verb if verb.value == word), None)
+    if verb is None:
+        raise ConfigError(
+            f"There is no verb {shown(word)}.",
+            means="Nothing was changed.",
+            todo=f"Verbs are: {', '.join(sorted([*Verb, RESUME]))}.",
+        )
+    given = {
+        "answer": action.answer is not None,
+        "result": action.result is not msgspec.UNSET,
+        "step": action.step is not None,
+        "from_step": action.from_step is not None,
+        "payload": action.payload is not msgspec.UNSET,
+        "keep": action.keep is not None,
+        "drop": action.drop is not None,
+        "plan": action.plan is not None,
+    }
+    taken = _TAKEN.get(word, frozenset())
+    unfit = [name for name, is_given in given.items() if is_given and name not in taken]
+    if unfit:
+        raise ConfigError(
+            f"{word} was asked with {', '.join(unfit)}.",
+            means="It does not take that. Nothing was changed.",
+            todo=f"It takes: {', '.join(sorted(taken)) or 'nothing'}.",
+        )
+    if word == RESUME:
+        return verb, "retry"
+    if verb is Verb.ANSWER and action.answer is None:
+        raise ConfigError(
+            "A held run was to be answered, without a word.",
+            means="Nothing was changed.",
+            todo="Answer 'retry' to go on with another attempt, or 'fail' to give up.",
+        )
+    return verb, action.answer or ""
+
+
+_TAKEN = {
+    Verb.ANSWER.value: frozenset({"answer"}),
+    Verb.REPLAY.value: frozenset({"from_step", "payload"}),
+}
+"""What each verb takes beside who asks."""
+
+
+def is_narrowed(query: RunQuery) -> bool:
+    """Say whether a query leaves anything out."""
+    return msgspec.structs.replace(query, after=None, limit=1) != RunQuery(limit=1)
+
+
+def _reason(error: OncewardError) -> str:
+    """Give why a run was refused, without its id, so that many are one reason."""
+    return error.what.rpartition("was refused: ")[2].removesuffix(".")
+
+
+def _ignore(_: BulkReply) -> None:
+    return None

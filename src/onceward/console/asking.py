@@ -1,0 +1,217 @@
+"""From a query to what the store is asked: checked, bounded, with the place where a page begins."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+import msgspec
+
+from onceward.console.port import PAGE_MAX, DeliveryQuery, EventQuery, RunQuery
+from onceward.core import asked, ids
+from onceward.core.errors import ConfigError
+from onceward.core.model import Millis
+from onceward.core.ports import DeliveryFilter, EventLook, RunLook
+from onceward.core.shown import shown
+from onceward.core.states import OPEN_PROBLEM
+
+LOOK_MAX = 10_000
+"""Rows that one page looks at, at most."""
+
+ERROR_LOOK_MAX = 2_000
+"""Failures that one page looks into, at most: their texts are long."""
+
+ID_SLACK_MS = 60_000
+"""How far the time in a run's id may be from the time when it was accepted: the id is drawn later."""
+
+_WORD = re.compile(r"\w+")
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_NO_RANDOM = bytes(10)
+
+
+def run_look(query: RunQuery) -> RunLook:
+    """Give what to look for; one more than the page has room for.
+
+    Raises:
+        ConfigError: a filter, the limit or the cursor cannot be used, or filters do not go together.
+    """
+    texts = asked.checked_texts(
+        workflow=query.workflow,
+        source=query.source,
+        event_id=query.event_id,
+        type=query.type,
+        subject=query.subject,
+        key=query.key,
+        tag=query.tag,
+        parent=query.parent,
+        error=query.error,
+        after=query.after,
+    )
+    state = None if query.state is None else asked.checked_state(query.state)
+    if query.event_id is not None and query.source is None:
+        raise ConfigError(
+            "Runs are wanted of an event id without its source.",
+            means="Two senders may use the same id.",
+            todo="Name the source as well.",
+        )
+    if query.tag is not None:
+        raise ConfigError(
+            f"Runs are wanted with the tag {shown(query.tag)}.",
+            means="Workflows have no tags in this version.",
+            todo="Filter by workflow.",
+        )
+    if query.key is not None:
+        raise ConfigError(
+            f"Runs are wanted of the key {shown(query.key)}.",
+            means="Runs cannot be found by key in this version.",
+            todo="Filter by subject, or by workflow and time.",
+        )
+    if query.error is not None and not query.problems and state not in OPEN_PROBLEM:
+        raise ConfigError(
+            "An error's text is looked for among runs that have not failed.",
+            means="Only failed and held runs are kept apart by it.",
+            todo="Add problems, or the state failed or held.",
+        )
+    for at in (query.since, query.until):
+        if at is not None:
+            checked_time(at)
+    limit = checked_limit(query.limit)
+    before = texts["after"]
+    if query.until is not None:
+        bound = run_id_at(query.until + ID_SLACK_MS)
+        before = bound if before is None else min(before, bound)
+    is_filtered = any(
+        value is not None for value in (query.workflow, state, query.type, query.subject, query.error)
+    ) or (query.source is not None and query.event_id is None)
+    look = limit + 1
+    if is_filtered:
+        look = ERROR_LOOK_MAX if query.error is not None else LOOK_MAX
+    return RunLook(
+        workflow=query.workflow,
+        state=state,
+        source=query.source,
+        event_id=query.event_id,
+        before=before,
+        limit=limit + 1,
+        problems=query.problems,
+        since="" if query.since is None else run_id_at(max(query.since - ID_SLACK_MS, 0)),
+        created_since=0 if query.since is None else query.since,
+        created_until=2**62 if query.until is None else query.until,
+        type=query.type,
+        subject=query.subject,
+        parent=query.parent,
+        error=None if query.error is None else error_hint(query.error),
+        look=look,
+    )
+
+
+def event_look(query: EventQuery) -> EventLook:
+    """Give what to look for; one more than the page has room for.
+
+    Raises:
+        ConfigError: a filter, the limit or the cursor cannot be used.
+    """
+    asked.checked_texts(source=query.source, type=query.type, subject=query.subject, id=query.id)
+    limit = checked_limit(query.limit)
+    before = None if query.after is None else read_cursor(query.after, int, str, str)
+    if query.until is not None:
+        # Nothing sorts before the empty source: all of that millisecond and later is left out.
+        bound = (checked_time(query.until), "", "")
+        before = bound if before is None else min(before, bound)
+    is_filtered = query.without_runs or any(
+        value is not None for value in (query.source, query.type, query.subject, query.id)
+    )
+    return EventLook(
+        source=query.source,
+        type=query.type,
+        subject=query.subject,
+        before=before,
+        limit=limit + 1,
+        id=query.id,
+        since=0 if query.since is None else checked_time(query.since),
+        without_runs=query.without_runs,
+        look=LOOK_MAX if is_filtered else limit + 1,
+    )
+
+
+def delivery_filter(query: DeliveryQuery) -> DeliveryFilter:
+    """Give what to look for; one more than the page has room for.
+
+    Raises:
+        ConfigError: a filter, the limit or the cursor cannot be used.
+    """
+    asked.checked_texts(source=query.source, after=query.after)
+    outcome = None if query.outcome is None else asked.checked_delivery_state(query.outcome)
+    return DeliveryFilter(
+        source=query.source, outcome=outcome, before=query.after, limit=checked_limit(query.limit) + 1
+    )
+
+
+def checked_limit(limit: int) -> int:
+    """Give the size of a page if it is in range."""
+    if type(limit) is not int or not 1 <= limit <= PAGE_MAX:
+        raise ConfigError(
+            f"limit={shown(limit)} is not between 1 and {PAGE_MAX}.",
+            means="Nothing was listed.",
+            todo="Page with after=.",
+        )
+    return limit
+
+
+def checked_time(at: Millis) -> Millis:
+    """Give a time in Unix milliseconds if it can be one."""
+    if type(at) is not int or not 0 <= at < 2**47:
+        raise ConfigError(
+            f"The time {shown(at)} cannot be one.",
+            means="Nothing was listed.",
+            todo="Times are Unix milliseconds.",
+        )
+    return at
+
+
+def run_id_at(at: Millis) -> str:
+    """Give what sorts before every run that was accepted at this time or later."""
+    return ids.run_id(checked_time(at), _NO_RANDOM)
+
+
+# --- the text of errors ---------------------------------------------------------------------------
+
+
+def error_hint(error: str) -> str:
+    """Give letters and digits that must be in the text of what is looked for, whatever surrounds them."""
+    return max(_ASCII_WORD.findall(error.lower()), key=len, default="")
+
+
+def fits_error(wanted: str, *texts: str | None) -> bool:
+    """Say whether each of the *wanted* words begins a word of the texts, in any case of letters."""
+    known = [word.lower() for text in texts if text for word in _WORD.findall(text)]
+    return all(any(word.startswith(part) for word in known) for part in _WORD.findall(wanted.lower()))
+
+
+# --- cursors ----------------------------------------------------------------------------------------
+
+
+def cursor(*place: Any) -> str:
+    """Give a place in a list as a text that nobody needs to read."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def read_cursor(text: str, *types: type) -> Any:
+    """Give the place that `cursor` wrote.
+
+    Raises:
+        ConfigError: it did not write it.
+    """
+    try:
+        padded = asked.checked_text(text, "after") + "=" * (-len(text) % 4)
+        place = tuple(msgspec.json.decode(base64.urlsafe_b64decode(padded)))
+    except (ValueError, TypeError):
+        place = ()
+    if [type(part) for part in place] != list(types):
+        raise ConfigError(
+            f"after={shown(text)} is no place in this list.",
+            means="Nothing was listed.",
+            todo="Pass the next of the page before, or leave it out.",
+        )
+    return place

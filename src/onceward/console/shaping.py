@@ -1,0 +1,295 @@
+"""From stored rows to what a console shows, redacted; nothing here asks the store."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from onceward.console.views import (
+    AttemptView,
+    AuditView,
+    DeliveryView,
+    EventSummary,
+    Failure,
+    RefusalView,
+    RunSummary,
+    SkippedView,
+    StepView,
+    VerbView,
+    WorkerView,
+)
+from onceward.core.kept import KeptRequest, kept_of
+from onceward.core.messages import HttpRequest
+from onceward.core.model import (
+    AttemptRow,
+    AuditRow,
+    DeliveryRow,
+    EventRow,
+    Millis,
+    ProcessRow,
+    RunRow,
+    SkippedRow,
+    StepKey,
+    StepRow,
+    UnparsedRow,
+)
+from onceward.core.ports import Listed
+from onceward.core.redact import Redaction
+from onceward.core.states import OPEN_PROBLEM, TABLE, TERMINAL, Effect, RunState, StepState, Verb
+from onceward.refusals import Refusal
+
+UNREADABLE = "[cannot be read]"
+
+
+class Shaping:
+    """Shapes rows; every text of a user's goes through the rules.
+
+    Args:
+        redaction: the app's rules.
+    """
+
+    def __init__(self, redaction: Redaction) -> None:
+        self.redaction = redaction
+
+    # --- values ----------------------------------------------------------------------------------
+
+    def json(self, text: str | None) -> Any:
+        """Give stored JSON as a value, redacted; None for none, and a word where it is no JSON."""
+        if text is None:
+            return None
+        try:
+            return self.redaction.value(msgspec.json.decode(text))
+        except (ValueError, RecursionError):
+            return UNREADABLE
+
+    def failure(self, text: str | None, *, with_traceback: bool = True) -> Failure | None:
+        """Give what a stored error says."""
+        if text is None:
+            return None
+        try:
+            told = msgspec.json.decode(text, type=dict[str, Any])
+        except (ValueError, RecursionError):
+            told = {"type": "Exception", "message": UNREADABLE}
+        traceback = told.get("traceback") if with_traceback else None
+        return Failure(
+            type=str(told.get("type") or "Exception"),
+            message=self.redaction.text(str(told.get("message") or "")),
+            traceback=None if traceback is None else self.redaction.text(str(traceback)),
+        )
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def run(self, listed: Listed) -> RunSummary:
+        """Give a run for a list."""
+        row = listed.run
+        return RunSummary(
+            run_id=row.run_id,
+            workflow=row.workflow,
+            state=row.state.value,
+            source=row.source,
+            event_id=row.event_id,
+            generation=row.generation,
+            attempt=row.attempt,
+            created_at=row.created_at,
+            event_type=listed.event_type,
+            subject=listed.subject,
+            key=row.key,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            due_at=None if listed.process_id is not None or row.state in TERMINAL else listed.due_at,
+            reason=None if row.reason is None else self.redaction.text(row.reason),
+            failure=self.failure(row.error, with_traceback=False),
+            is_open_problem=row.state in OPEN_PROBLEM and row.dismissed_at is None,
+            replay_of=row.replay_of,
+            parent_run_id=row.parent_run_id,
+            process_id=listed.process_id,
+        )
+
+    def step(self, row: StepRow, generation: int) -> StepView:
+        """Give a step's record."""
+        return StepView(
+            name=row.name,
+            item=row.item,
+            ordinal=row.ordinal,
+            label=str(row.key),
+            seq=row.seq,
+            kind=row.kind,
+            state=row.state.value,
+            generation=generation,
+            attempt=row.attempt,
+            tries=row.tries,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            wake_at=row.wake_at,
+            output=self.json(row.output),
+            failure=self.failure(row.error),
+            child_run_id=row.child_run_id,
+            origin=row.origin,
+        )
+
+    def attempt(self, row: AttemptRow) -> AttemptView:
+        """Give an attempt that is over."""
+        keys = [] if row.failed_steps is None else msgspec.json.decode(row.failed_steps, type=list[list[Any]])
+        return AttemptView(
+            generation=row.generation,
+            attempt=row.attempt,
+            ended_at=row.ended_at,
+            outcome=row.outcome,
+            started_at=row.started_at,
+            failure=self.failure(row.error),
+            process_id=row.process_id,
+            failed_steps=[str(StepKey(*key)) for key in keys],
+        )
+
+    def audit(self, row: AuditRow) -> AuditView:
+        """Give what an operator did."""
+        return AuditView(
+            audit_id=row.audit_id,
+            at=row.at,
+            verb=row.verb,
+            actor=row.actor,
+            run_id=row.run_id,
+            detail=None if row.detail is None else self.redaction.text(row.detail),
+        )
+
+    # --- events and deliveries -------------------------------------------------------------------
+
+    def delivery(self, row: DeliveryRow | UnparsedRow, events: Sequence[str]) -> DeliveryView:
+        """Give a delivery without its body."""
+        is_unparsed = isinstance(row, UnparsedRow)
+        request = KeptRequest("", "") if row.request is None else kept_of(row.request)
+        return DeliveryView(
+            delivery_id=row.delivery_id,
+            source=row.source,
+            received_at=row.received_at,
+            outcome=row.outcome,
+            event_id=None if is_unparsed else row.event_id,
+            sent_at=row.sent_at,
+            skew_ms=row.skew_ms,
+            secret_index=row.secret_index,
+            method=request.method or None,
+            url=self._url(request),
+            headers=self.redaction.headers(dict(request.headers)),
+            error=row.error if is_unparsed else None,
+            copies=row.copies if is_unparsed else 1,
+            events=list(events),
+        )
+
+    def _url(self, request: KeptRequest) -> str | None:
+        if not request.path:
+            return None
+        query = f"?{self.redaction.text(request.query)}" if request.query else ""
+        return f"{request.origin}{request.path}{query}"
+
+    def with_body(self, view: DeliveryView, request: HttpRequest) -> DeliveryView:
+        """Give the same delivery with its body."""
+        try:
+            text = request.body.decode()
+        except UnicodeDecodeError:
+            # Nobody can tell fields in it; what is compressed may hold any.
+            encoded = base64.b64encode(request.body).decode()
+            return msgspec.structs.replace(view, body_base64=encoded)
+        return msgspec.structs.replace(view, body=self.body(text))
+
+    def body(self, text: str) -> str:
+        """Give a body redacted; byte for byte where nothing in it is hidden."""
+        try:
+            value = msgspec.json.decode(text)
+        except (ValueError, RecursionError):
+            return self.redaction.text(text)
+        shown = self.redaction.value(value)
+        return text if shown == value else msgspec.json.encode(shown).decode()
+
+
+def event_summary(row: EventRow) -> EventSummary:
+    """Give an event for a list."""
+    return EventSummary(
+        source=row.source,
+        id=row.id,
+        type=row.type,
+        received_at=row.received_at,
+        subject=row.subject,
+        occurred_at=row.occurred_at,
+    )
+
+
+def skipped_view(row: SkippedRow) -> SkippedView:
+    """Give why a workflow has no run of an event."""
+    return SkippedView(
+        workflow=row.workflow,
+        reason=row.reason.value,
+        why=row.why,
+        at=row.at,
+        holder_run_id=row.holder_run_id,
+    )
+
+
+def refusal_view(refusal: Refusal) -> RefusalView:
+    """Give what one source refused for one reason."""
+    return RefusalView(
+        source=refusal.source,
+        reason=refusal.reason,
+        count=refusal.count,
+        first_at=refusal.first_at,
+        last_at=refusal.last_at,
+        samples=msgspec.to_builtins(refusal.samples),
+        hint=refusal.hint,
+    )
+
+
+def worker_view(row: ProcessRow, owned: Mapping[str, int], now: Millis, here: str) -> WorkerView:
+    """Give a process that is registered."""
+    return WorkerView(
+        process_id=row.process_id,
+        host=row.host,
+        pid=row.pid,
+        version=row.version,
+        started_at=row.started_at,
+        lease_until=row.lease_until,
+        instance=row.instance,
+        owned=owned.get(row.process_id, 0),
+        is_alive=row.lease_until >= now,
+        is_here=row.process_id == here,
+    )
+
+
+def verb_views(run: RunRow) -> list[VerbView]:
+    """Give what each verb would do to a run as it stands."""
+    views = []
+    for verb in Verb:
+        cell = TABLE[run.state, verb]
+        if verb is Verb.DISMISS and run.dismissed_at is not None:
+            is_allowed, reply, hint = False, "the run was dismissed already", "there is nothing to do"
+        else:
+            is_allowed = cell.effect not in (Effect.REFUSE, Effect.NOTHING)
+            reply, hint = cell.reply, cell.hint
+        views.append(VerbView(verb=verb.value, is_allowed=is_allowed, reply=reply, hint=hint))
+    return views
+
+
+def waits_for(run: RunRow, steps: Sequence[StepRow], listed: Listed, now: Millis) -> str | None:
+    """Say in words what a run waits for, without times, which everybody shows in their own way.
+
+    None where it has ended or runs.
+    """
+    open_steps = [row for row in steps if row.state is StepState.OPEN]
+    labels = ", ".join(repr(str(row.key)) for row in open_steps[:5]) or "a step"
+    if run.state is RunState.HELD:
+        return f"a person: {run.reason or 'held'}"
+    if run.state is RunState.SLEEPING:
+        return f"the end of {labels}"
+    if run.state is RunState.WAITING:
+        children = [row.child_run_id for row in open_steps if row.child_run_id is not None]
+        return f"{labels}: the end of {', '.join(children[:5])}" if children else labels
+    if run.state is RunState.BACKOFF:
+        tried = [repr(str(row.key)) for row in open_steps if row.wake_at is not None]
+        return f"the next try of {', '.join(tried[:5])}" if tried else "its next attempt"
+    if run.state is RunState.QUEUED:
+        if run.reason is not None:
+            return run.reason
+        is_due = listed.due_at is not None and listed.due_at <= now
+        return "a free process" if is_due else "its time"
+    return None

@@ -1,0 +1,143 @@
+"""What a console reads of a store: lists that look at a bounded number of rows, and counts with a cap.
+
+One text and one shape for both databases; how a statement is sent is each store's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from onceward.core.model import AuditRow, EventRow, Millis
+from onceward.core.ports import EventLook, EventsFound, Listed, RecentRun, RunLook, RunsFound, Tally
+from onceward.core.states import RunState
+from onceward.stores.rows import RUN_WIDTH, to_listed_run, to_value, to_values
+
+AFTER_ALL = "~"
+"""Sorts behind every id."""
+
+EVER: Millis = 2**62
+
+
+class ConsoleReads:
+    """The part of a store's reads that a console asks."""
+
+    def _read(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def _read_by_ids(self, name: str, run_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    def look_for_runs(self, where: RunLook) -> RunsFound:
+        """Give the ids of runs, newest first, by looking at so many of them."""
+        name = "look_runs"
+        if where.source is not None and where.event_id is not None:
+            name = "look_runs_of_event"
+        elif where.parent is not None:
+            name = "look_children"
+        elif where.problems:
+            name = "look_problems"
+        elif where.error is not None:
+            name = "look_failures"
+        rows = self._read(
+            name,
+            before=where.before or AFTER_ALL,
+            since=where.since,
+            created_since=where.created_since,
+            created_until=where.created_until,
+            look=where.look,
+            limit=where.limit,
+            workflow=where.workflow,
+            state=where.state,
+            source=where.source,
+            event_id=where.event_id,
+            type=where.type,
+            subject=where.subject,
+            parent=where.parent,
+            error=where.error,
+        )
+        found = sorted((run_id for run_id, is_edge in rows if not is_edge), reverse=True)
+        return RunsFound(found, next((run_id for run_id, is_edge in rows if is_edge), None))
+
+    def listed(self, run_ids: Sequence[str]) -> list[Listed]:
+        """Give runs by id with what a list shows beside them, newest first."""
+        rows = self._read_by_ids("listed", run_ids) if run_ids else []
+        found = [Listed(to_listed_run(row[:RUN_WIDTH]), *row[RUN_WIDTH:]) for row in rows]
+        return sorted(found, key=lambda listed: listed.run.run_id, reverse=True)
+
+    def look_for_events(self, where: EventLook) -> EventsFound:
+        """Give events without their payloads, newest first, by looking at so many of them."""
+        before = where.before or (EVER, "", "")
+        rows = self._read(
+            "look_events",
+            before_at=before[0],
+            before_source=before[1],
+            before_id=before[2],
+            since=where.since,
+            look=where.look,
+            limit=where.limit,
+            source=where.source,
+            id=where.id,
+            type=where.type,
+            subject=where.subject,
+            without_runs=int(where.without_runs),
+        )
+        events: list[EventRow] = []
+        edge = None
+        for source, event_id, type_, received_at, subject, occurred_at, is_edge in rows:
+            if is_edge:
+                edge = (received_at, source, event_id)
+            else:
+                events.append(EventRow(source, event_id, type_, None, received_at, subject, occurred_at))
+        events.sort(key=lambda row: (row.received_at, row.source, row.id), reverse=True)
+        return EventsFound(events, edge)
+
+    def tally(self, now: Millis, limit: int) -> Tally:
+        """Give how many runs stand in each live state and how many are open problems."""
+        states: dict[str, int] = {}
+        shares: dict[Any, list[tuple[str, int]]] = {}
+        for state, share, count in self._read("tally_queue", now=now, limit=limit + 1):
+            shares.setdefault(share, []).append((state, count))
+        shares["problems"] = list(self._read("tally_problems", limit=limit + 1))
+        capped = set()
+        for counted in shares.values():
+            is_capped = sum(count for _, count in counted) > limit
+            for state, count in counted:
+                states[state] = states.get(state, 0) + count
+                if is_capped:
+                    capped.add(state)
+        ((oldest,),) = self._read("oldest_due")
+        ((unparsed,),) = self._read("count_unparsed", limit=limit)
+        return Tally(
+            {state: min(count, limit) for state, count in sorted(states.items())},
+            sorted(capped),
+            oldest if oldest is not None and oldest <= now else None,
+            unparsed,
+        )
+
+    def owned_counts(self) -> dict[str, int]:
+        """Give how many runs each process owns."""
+        return {process_id: int(count) for process_id, count in self._read("owned_counts")}
+
+    def recent_runs(self, since: str, limit: int) -> list[RecentRun]:
+        """Give the newest runs from this run id on."""
+        return [
+            RecentRun(RunState(state), *times)
+            for state, *times in self._read("recent_runs", since=since, limit=limit)
+        ]
+
+    def recent_events(self, since: Millis, limit: int) -> list[Millis]:
+        """Give when the newest events came, from this time on."""
+        return [at for (at,) in self._read("recent_events", since=since, limit=limit)]
+
+    def all_audits(self, before: tuple[Millis, str] | None, limit: int) -> list[AuditRow]:
+        """Give what operators did, newest first."""
+        before_at, before_id = before or (EVER, "")
+        return to_values(
+            AuditRow, self._read("all_audits", before_at=before_at, before_id=before_id, limit=limit)
+        )
+
+    def audit_of_request(self, request_id: str) -> AuditRow | None:
+        """Give the entry of an operator's request, or None."""
+        rows = self._read("audit_of_request", request_id=request_id)
+        return to_value(AuditRow, rows[0]) if rows else None

@@ -1,0 +1,173 @@
+"""What a console asks: looks that stop after so many rows, counts with a cap, the audit of all."""
+
+from __future__ import annotations
+
+from onceward.core.model import Millis
+from onceward.core.ports import Accept, EventLook, RunLook, Store
+from onceward.core.states import RunState
+from onceward.testing.store_scene import (
+    START,
+    Process,
+    StoreFactory,
+    accept,
+    audit,
+    event,
+    move,
+    steer,
+)
+
+
+def _ids(store: Store, **where: object) -> tuple[list[str], str | None]:
+    found = store.look_for_runs(RunLook(**where))  # type: ignore[arg-type]
+    return [listed.run.event_id for listed in store.listed(found.run_ids)], found.edge
+
+
+def a_look_for_runs_stops_after_so_many_rows_and_says_where(stores: StoreFactory) -> None:
+    """What it did not look at is found from there on; without more to look at there is no edge."""
+    process = Process(stores)
+    runs = [process.queue(f"evt_{number}", "invoice" if number == 0 else "fulfil") for number in range(5)]
+
+    found, edge = _ids(process.store, workflow="invoice", look=3)
+    assert (found, edge) == ([], runs[2].run_id)
+    assert _ids(process.store, workflow="invoice", look=3, before=edge) == (["evt_0"], None)
+    assert _ids(process.store, workflow="invoice", look=6) == (["evt_0"], None)
+    assert _ids(process.store, workflow="fulfil", look=6, limit=2)[0] == ["evt_4", "evt_3"]
+
+
+def a_look_for_runs_takes_every_filter(stores: StoreFactory) -> None:
+    """Alone and together; those of the event and of the failure as well."""
+    process = Process(stores)
+    stores.now = START + 5
+    process.accept(accept("evt_1", at=START, type="sent", subject="order-1"))
+    process.accept(accept("evt_2", "invoice", at=START + 5, source="github"))
+    failed = process.move(
+        process.start("evt_3"), RunState.FAILED, error='{"type":"TimeoutError","message":""}'
+    )
+    held = process.move(process.start("evt_4"), RunState.HELD, reason="poison: it was lost")
+    process.call(process.start("evt_5"))
+
+    def found(**where: object) -> list[str]:
+        return _ids(process.store, **where)[0]
+
+    assert found(type="sent") == ["evt_1"]
+    assert found(subject="order-1", workflow="fulfil") == ["evt_1"]
+    assert found(subject="order-1", workflow="invoice") == []
+    assert found(source="github") == ["evt_2"]
+    assert found(created_since=START + 5, created_until=START + 6, source="github") == ["evt_2"]
+    assert found(created_until=START + 5) == ["evt_1"]
+    assert found(source="stripe", event_id="evt_3") == ["evt_3"]
+    assert found(problems=True) == ["evt_4", "evt_3"]
+    assert found(problems=True, error="timeout") == ["evt_3"]
+    assert found(error="poison") == ["evt_4"]
+    assert found(error="poison", state=RunState.FAILED) == []
+    parent = process.store.look_for_runs(RunLook(workflow="fulfil", limit=1)).run_ids[0]
+    assert len(found(parent=parent)) == 1
+    dismissal = move(failed, RunState.FAILED, now=stores.now, dismissed_at=stores.now, error=failed.error)
+    assert process.store.steer(steer(failed, "dismiss", dismissal))
+    assert found(problems=True) == ["evt_4"]
+    assert found(error="timeout") == ["evt_3"]
+    assert held.run_id > failed.run_id
+
+
+def a_listed_run_has_its_event_and_its_place_in_the_queue_beside_it(stores: StoreFactory) -> None:
+    """Also a run that is in no queue any more."""
+    process = Process(stores)
+    queued = process.queue("evt_1", type="sent", subject="order-1")
+    begun = process.start("evt_2")
+    done = process.move(process.start("evt_3"), RunState.COMPLETED)
+
+    newest, middle, oldest = process.store.listed([queued.run_id, done.run_id, begun.run_id])
+
+    assert (oldest.run.run_id, oldest.event_type, oldest.subject) == (queued.run_id, "sent", "order-1")
+    assert (oldest.due_at, oldest.process_id) == (START, None)
+    assert middle.process_id == process.process_id
+    assert (newest.run.state, newest.due_at, newest.process_id) == (RunState.COMPLETED, None, None)
+    assert process.store.listed([]) == []
+
+
+def a_look_for_events_takes_every_filter_and_stops(stores: StoreFactory) -> None:
+    """Payloads stay where they are; events that started nothing are found as such."""
+    process = Process(stores)
+    process.accept(
+        Accept(event("a", at=START + 1, type="paid", subject="x"), []),
+        accept("b", at=START + 2, type="paid", subject=None),
+        Accept(event("c", at=START + 2, type="sent", subject="x", source="github"), []),
+    )
+
+    def found(**where: object) -> list[str]:
+        return [row.id for row in process.store.look_for_events(EventLook(**where)).events]  # type: ignore[arg-type]
+
+    assert found() == ["b", "c", "a"]
+    assert found(id="a") == ["a"]
+    assert found(since=START + 2) == ["b", "c"]
+    assert found(type="paid", subject="x") == ["a"]
+    assert found(without_runs=True) == ["c", "a"]
+    assert found(without_runs=True, source="stripe") == ["a"]
+    first = process.store.look_for_events(EventLook(subject="x", source="stripe", look=2))
+    assert (first.events, first.edge) == ([], (START + 2, "github", "c"))
+    (row,) = process.store.look_for_events(
+        EventLook(subject="x", source="stripe", look=2, before=first.edge)
+    ).events
+    assert (row.id, row.payload) == ("a", None)
+
+
+def live_states_and_open_problems_are_counted_up_to_a_cap(stores: StoreFactory) -> None:
+    """What is capped is named, and the longest wait of what is due is told."""
+    process = Process(stores)
+    for number in range(3):
+        process.queue(f"evt_{number}")
+    process.move(process.start("evt_3"), RunState.SLEEPING, due_at=START + 1_000)
+    process.move(process.start("evt_4"), RunState.COMPLETED)
+    failed = process.move(process.start("evt_5"), RunState.FAILED)
+    process.move(process.start("evt_6"), RunState.HELD)
+    process.start("evt_7")
+
+    tally = process.store.tally(START + 1, 10)
+    assert tally.states == {"failed": 1, "held": 1, "queued": 3, "running": 1, "sleeping": 1}
+    assert (tally.capped, tally.oldest_due, tally.unparsed) == ([], START, 0)
+    capped = process.store.tally(START + 1, 2)
+    assert (capped.states["queued"], capped.capped) == (2, ["queued"])
+    assert process.store.tally(START - 1, 10).oldest_due is None
+    assert process.store.owned_counts() == {process.process_id: 1}
+
+    dismissal = move(failed, RunState.FAILED, now=stores.now, dismissed_at=stores.now)
+    assert process.store.steer(steer(failed, "dismiss", dismissal))
+    assert "failed" not in process.store.tally(START + 1, 10).states
+
+
+def recent_runs_and_events_are_given_newest_first(stores: StoreFactory) -> None:
+    """No further back than was asked, and no more of them."""
+    process = Process(stores)
+    first = process.queue("evt_1")
+    stores.now = START + 10
+    second = process.move(process.start("evt_2"), RunState.COMPLETED)
+
+    def recent(since: str, limit: int) -> list[tuple[RunState, Millis]]:
+        return [(run.state, run.created_at) for run in process.store.recent_runs(since, limit)]
+
+    done, queued = (RunState.COMPLETED, START + 10), (RunState.QUEUED, START)
+    assert recent("", 10) == [done, queued]
+    assert recent("", 1) == recent(second.run_id, 10) == [done]
+    assert recent(first.run_id, 10) == [done, queued]
+    assert process.store.recent_events(START + 1, 10) == [START + 10]
+    assert process.store.recent_events(0, 10) == [START + 10, START]
+    assert process.store.recent_events(0, 1) == [START + 10]
+
+
+def what_operators_did_is_listed_newest_first(stores: StoreFactory) -> None:
+    """Of all runs and of none, page by page; each request has one entry."""
+    process = Process(stores)
+    entries = [audit("", "redeliver", at=START + number // 2) for number in range(4)]
+    for entry in entries:
+        assert process.store.add_audit(entry)
+
+    first = process.store.all_audits(None, 3)
+    assert [row.audit_id for row in first] == [row.audit_id for row in entries[:0:-1]]
+    assert process.store.all_audits((first[-1].at, first[-1].audit_id), 3) == entries[:1]
+
+    assert process.store.add_audit(audit("", "bulk retry", request_id="click", detail="first"))
+    assert not process.store.add_audit(audit("", "bulk retry", request_id="click", detail="second"))
+    found = process.store.audit_of_request("click")
+    assert found is not None
+    assert (found.verb, found.detail) == ("bulk retry", "first")
+    assert process.store.audit_of_request("clack") is None

@@ -1,0 +1,219 @@
+"""Actions from a console: by the table, once for each request, and on many runs at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from onceward import ConfigError, NotFound
+from onceward.console.port import Action, RunQuery
+from onceward.console.views import BulkReply
+from onceward.core.errors import StateConflict
+from tests.console.shop import Shop
+from tests.engine.running import run_app
+
+
+def test_each_verb_does_what_the_table_says_and_leaves_its_entry(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        run_id = await shop.failed("order-1")
+        shop.is_mended = True
+        reply = await shop.do(run_id, "retry")
+        assert (reply.effect, reply.state, reply.attempt) == ("new attempt", "queued", 2)
+        await shop.stands(run_id, "completed")
+
+        restarted = await shop.do(run_id, "restart")
+        assert (restarted.effect, restarted.generation) == ("new generation", 2)
+        await shop.stands(run_id, "completed")
+
+        replayed = await shop.do(run_id, "replay", payload={"order": "order-9"})
+        assert replayed.run_id != run_id
+        await shop.stands(replayed.run_id, "completed")
+        assert (await shop.console.run(replayed.run_id)).output == "order-9"
+
+        nap = (await shop.app.start(shop.nap, "x")).run_id
+        await shop.stands(nap, "sleeping")
+        assert (await shop.do(nap, "cancel")).effect == "begin cancel"
+        await shop.stands(nap, "cancelled")
+
+        with pytest.raises(StateConflict):
+            await shop.do(run_id, "resume")
+        with pytest.raises(NotFound):
+            await shop.do("run_00000000000000000000000000", "retry")
+        verbs = [(entry.verb, entry.actor) for entry in (await shop.console.audit()).items]
+        assert verbs == [("cancel", "ann"), ("replay", "ann"), ("restart", "ann"), ("retry", "ann")]
+
+    run_app(shop.app, scenario)
+
+
+def test_the_audit_is_paged_newest_first(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        runs = [await shop.failed(f"order-{number}") for number in range(5)]
+        for run_id in runs:
+            await shop.do(run_id, "dismiss")
+
+        seen: list[str] = []
+        after = None
+        for _ in range(5):
+            page = await shop.console.audit(after=after, limit=2)
+            seen += [entry.run_id for entry in page.items]
+            after = page.next
+            if after is None:
+                break
+
+        assert seen == runs[::-1]
+
+    run_app(shop.app, scenario)
+
+
+def test_a_request_is_done_once_whichever_process_it_reaches(store_url: str) -> None:
+    shop, other = Shop(store_url), Shop(store_url)
+
+    async def scenario() -> None:
+        run_id = await shop.failed("order-1")
+        async with other.app:
+            replies = await asyncio.gather(
+                *(one.do(run_id, "restart", request_id="click-1") for one in (shop, other, shop, other))
+            )
+            assert sorted(reply.is_duplicate for reply in replies) == [False, True, True, True]
+            await shop.stands(run_id, "failed")
+
+            again = await other.do(run_id, "restart", request_id="click-1")
+            assert (again.is_duplicate, again.generation) == (True, 2)
+            assert (await shop.do(run_id, "restart", request_id="click-2")).generation == 3
+            with pytest.raises(StateConflict, match="One request is one action"):
+                await other.do(run_id, "dismiss", request_id="click-1")
+
+    run_app(shop.app, scenario)
+
+
+def test_a_request_that_joined_does_not_begin_another_attempt_later(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        nap = (await shop.app.start(shop.nap, "x")).run_id
+        await shop.stands(nap, "sleeping")
+        assert (await shop.do(nap, "retry", request_id="click")).effect == "join"
+
+        assert (await shop.do(nap, "retry", request_id="click")).is_duplicate
+
+    run_app(shop.app, scenario)
+
+
+def test_a_replay_is_made_once_for_each_request(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        run_id = await shop.completed("order-1")
+        first = await shop.do(run_id, "replay", request_id="click")
+        second = await shop.do(run_id, "replay", request_id="click")
+
+        assert (first.run_id, first.is_duplicate) == (second.run_id, False)
+        assert second.is_duplicate
+
+    run_app(shop.app, scenario)
+
+
+def test_a_bulk_action_tells_beforehand_and_acts_once_on_each(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        failed = [await shop.failed(f"order-{number}") for number in range(12)]
+        await shop.completed("order-x")
+        query, action = RunQuery(problems=True), Action(verb="retry", actor="ann", request_id="mend")
+
+        dry = await shop.console.bulk(query, action, dry_run=True)
+        assert (dry.matched, dry.done, dry.is_dry_run) == (12, 0, True)
+        assert [run.run_id for run in dry.sample] == failed
+        assert shop.charged == 12
+
+        shop.is_mended = True
+        told: list[BulkReply] = []
+        done = await shop.console.bulk(query, action, dry_run=False, progress=told.append)
+        assert (done.matched, done.done, done.refused, done.is_over) == (12, 12, 0, True)
+        assert [reply.done for reply in told] == sorted(reply.done for reply in told)
+        assert told[-1] == done
+        for run_id in failed:
+            await shop.stands(run_id, "completed")
+
+        assert await shop.console.bulk(query, action, dry_run=False) == done
+        assert shop.charged == 24
+        (entry,) = [entry for entry in (await shop.console.audit()).items if entry.verb == "bulk retry"]
+        assert entry.run_id == ""
+
+    run_app(shop.app, scenario)
+
+
+def test_two_processes_share_a_bulk_action(store_url: str) -> None:
+    shop, other = Shop(store_url), Shop(store_url)
+
+    async def scenario() -> None:
+        failed = [await shop.failed(f"order-{number}") for number in range(6)]
+        action = Action(verb="restart", actor="ann", request_id="mend")
+        async with other.app:
+            await asyncio.gather(
+                *(
+                    one.console.bulk(RunQuery(workflow="charge"), action, dry_run=False)
+                    for one in (shop, other)
+                )
+            )
+            for run_id in failed:
+                await shop.stands(run_id, "failed")
+                assert (await shop.console.run(run_id)).run.generation == 2
+
+    run_app(shop.app, scenario)
+
+
+def test_what_the_table_refuses_is_counted_with_its_reason(sqlite_url: str) -> None:
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> None:
+        await shop.completed("order-1")
+        await shop.failed("order-2")
+        action = Action(verb="dismiss", actor="ann")
+        query = RunQuery(since=0)
+
+        for is_dry in (True, False):
+            reply = await shop.console.bulk(query, action, dry_run=is_dry)
+            assert (reply.matched, reply.refused) == (2, 1)
+            assert reply.reasons == ["the run is not an open problem"]
+
+    run_app(shop.app, scenario)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Action(verb="explode", actor="ann"),
+        Action(verb="answer", actor="ann"),
+        Action(verb="retry", actor="ann", answer="retry"),
+        Action(verb="cancel", actor="ann", payload=None),
+        Action(verb="retry", actor=""),
+    ],
+    ids=lambda action: action.verb,
+)
+def test_an_action_that_means_nothing_is_refused(sqlite_url: str, action: Action) -> None:
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> None:
+        run_id = await shop.failed("order-1")
+        with pytest.raises(ConfigError):
+            await shop.console.act(run_id, action)
+        with pytest.raises(ConfigError):
+            await shop.console.bulk(RunQuery(problems=True), action, dry_run=True)
+
+    run_app(shop.app, scenario)
+
+
+def test_a_bulk_action_needs_a_filter(sqlite_url: str) -> None:
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> None:
+        with pytest.raises(ConfigError, match="needs a filter"):
+            await shop.console.bulk(RunQuery(limit=5), Action(verb="cancel", actor="ann"), dry_run=True)
+
+    run_app(shop.app, scenario)

@@ -1,0 +1,235 @@
+"""The questions of a console, answered from an open app's store."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceward import ConfigError, NotFound
+from onceward.console.port import DeliveryQuery, EventQuery, RunQuery
+from onceward.core.model import Millis
+from onceward.core.redact import HIDDEN
+from tests.console.shop import Shop
+from tests.engine.running import run_app
+from tests.pages import call
+
+BODY = b'{"id": "evt_1", "type": "invoice.paid", "data": {"client_secret": "pi_s"}, "api_version": "1"}'
+
+
+def test_runs_are_found_by_every_filter(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        one = await shop.failed("order-1", subject="customer-1")
+        two = await shop.failed("order-2", subject="customer-2")
+        seen = await shop.completed("order-3")
+        nap = (await shop.app.start(shop.nap, "x")).run_id
+        await shop.stands(nap, "sleeping")
+
+        assert await shop.ids() == [nap, seen, two, one]
+        assert await shop.ids(workflow="charge") == [two, one]
+        assert await shop.ids(state="sleeping") == [nap]
+        assert await shop.ids(source="emit/order.seen") == [seen]
+        assert await shop.ids(source="emit/order.paid", event_id="order-1") == [one]
+        assert await shop.ids(type="order.seen") == [seen]
+        assert await shop.ids(subject="customer-1") == [one]
+        assert await shop.ids(subject="customer-1", type="order.seen") == []
+        assert await shop.ids(problems=True) == [two, one]
+        assert await shop.ids(problems=True, error="declin order") == [two, one]
+        assert await shop.ids(problems=True, error="DECLINED order-2") == [two]
+        assert await shop.ids(state="failed", error="permanent") == [two, one]
+        assert await shop.ids(problems=True, error="ined") == []
+        await shop.do(one, "dismiss")
+        assert await shop.ids(problems=True) == [two]
+        assert await shop.ids(state="failed", error="declined") == [two, one]
+
+    run_app(shop.app, scenario)
+
+
+def test_runs_are_found_by_time(sqlite_url: str) -> None:
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> None:
+        one = await shop.completed("order-1")
+        at: Millis = (await shop.console.run(one)).run.created_at
+
+        assert await shop.ids(since=at) == [one]
+        assert await shop.ids(since=at + 1) == []
+        assert await shop.ids(until=at) == []
+        assert await shop.ids(until=at + 1) == [one]
+        events = await shop.console.events(EventQuery(since=at + 1))
+        assert events.items == []
+        assert len((await shop.console.events(EventQuery(until=at + 1))).items) == 1
+
+    run_app(shop.app, scenario)
+
+
+def test_pages_show_each_run_and_event_once(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        made = {await shop.completed(f"order-{number}") for number in range(5)}
+        runs: list[str] = []
+        events: list[str] = []
+        after = after_event = None
+        for _ in range(5):
+            page = await shop.console.runs(RunQuery(limit=2, after=after, type="order.seen"))
+            runs += [run.run_id for run in page.items]
+            after = page.next
+            if after is None:
+                break
+        for _ in range(5):
+            found = await shop.console.events(EventQuery(limit=2, after=after_event))
+            events += [event.id for event in found.items]
+            after_event = found.next
+            if after_event is None:
+                break
+
+        assert (set(runs), len(runs)) == (made, 5)
+        assert sorted(events) == [f"order-{number}" for number in range(5)]
+
+    run_app(shop.app, scenario)
+
+
+def test_a_run_is_shown_with_all_that_is_known_of_it(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        run_id = await shop.failed("order-1")
+        await shop.do(run_id, "replay", request_id="again")
+
+        detail = await shop.console.run(run_id)
+
+        assert detail.event is not None
+        assert (detail.run.event_type, detail.payload) == ("order.paid", {"order": "order-1"})
+        assert [(step.label, step.state) for step in detail.steps] == [("load", "done"), ("pay", "failed")]
+        assert detail.steps[0].output == {"order": "order-1", "access_token": HIDDEN}
+        assert detail.failure is not None
+        assert detail.failure.message.endswith(f"card declined for order-1, password={HIDDEN}")
+        assert "hunter2" not in (detail.failure.traceback or "")
+        assert [attempt.outcome for attempt in detail.attempts] == ["failed"]
+        assert [verb.verb for verb in detail.verbs if verb.is_allowed] == [
+            "retry",
+            "restart",
+            "replay",
+            "dismiss",
+        ]
+        assert [run.replay_of for run in detail.replays] == [run_id]
+        assert detail.run.is_open_problem
+
+        with pytest.raises(NotFound):
+            await shop.console.run("run_00000000000000000000000000")
+
+    run_app(shop.app, scenario)
+
+
+def test_a_run_says_what_it_waits_for(sqlite_url: str) -> None:
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> None:
+        parent = (await shop.app.start(shop.parent)).run_id
+        await shop.stands(parent, "waiting")
+        (child,) = (await shop.console.run(parent)).children
+        await shop.stands(child.run_id, "sleeping")
+
+        assert (await shop.console.run(parent)).waits_for == f"'napping': the end of {child.run_id}"
+        asleep = await shop.console.run(child.run_id)
+        assert asleep.waits_for == "the end of 'a long nap'"
+        assert asleep.run.due_at is not None
+        assert asleep.run.parent_run_id == parent
+
+    run_app(shop.app, scenario)
+
+
+def test_events_and_deliveries_are_shown_redacted(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        headers = shop.stripe.sign(BODY, shop.app.worker.now_ms())
+        status, _ = await call(shop.app.asgi(), "POST", "/hooks/stripe", headers, BODY)
+        assert status == 202
+        await shop.completed("order-1")
+
+        (lonely,) = (await shop.console.events(EventQuery(without_runs=True))).items
+        assert (lonely.source, lonely.id, lonely.type) == ("stripe", "evt_1", "invoice.paid")
+        event = await shop.console.event("stripe", "evt_1")
+        assert event.payload["data"] == {"client_secret": HIDDEN}
+        assert (event.runs, event.delivery_count) == ([], 1)
+
+        (listed,) = (await shop.console.deliveries(DeliveryQuery(source="stripe"))).items
+        assert (listed.outcome, listed.body, listed.events) == ("accepted", None, ["stripe/evt_1"])
+        shown = await shop.console.delivery(listed.delivery_id)
+        assert shown.body is not None
+        assert "pi_s" not in shown.body
+        assert HIDDEN in shown.body
+        (source,) = await shop.console.sources()
+        assert (source.kind, source.path) == ("stripe", "/hooks/stripe")
+        assert source.last_received_at == listed.received_at
+
+        again = await shop.console.redeliver(listed.delivery_id, actor="ann")
+        assert again["events"] == [{"id": "evt_1", "duplicate": True, "runs": []}]
+        (entry,) = (await shop.console.audit()).items
+        assert (entry.verb, entry.actor, entry.detail) == ("redeliver", "ann", listed.delivery_id)
+
+    run_app(shop.app, scenario)
+
+
+def test_an_overview_counts_what_happened_and_what_stands_where(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        await shop.failed("order-1")
+        await shop.completed("order-2")
+        nap = (await shop.app.start(shop.nap, "x")).run_id
+        await shop.stands(nap, "sleeping")
+
+        page = await shop.console.overview()
+
+        assert page.counts.states == {"failed": 1, "sleeping": 1}
+        assert (page.counts.is_capped, page.counts.oldest_due_at) == ([], None)
+        assert sum(slot.events for slot in page.slots) == 3
+        assert sum(slot.completed for slot in page.slots) == 1
+        assert sum(slot.failed for slot in page.slots) == 1
+        assert [worker.is_here for worker in page.workers] == [True]
+        assert len(page.problems) == 1
+        assert {view.name for view in await shop.console.workflows()} == {"charge", "nap", "notice", "parent"}
+
+    run_app(shop.app, scenario)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        RunQuery(limit=0),
+        RunQuery(limit=201),
+        RunQuery(state="lost"),
+        RunQuery(event_id="evt_1"),
+        RunQuery(tag="x"),
+        RunQuery(error="declined"),
+        RunQuery(error="declined", state="completed"),
+        RunQuery(since=-1),
+    ],
+    ids=str,
+)
+def test_a_question_that_cannot_be_answered_is_refused(sqlite_url: str, query: RunQuery) -> None:
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> None:
+        with pytest.raises(ConfigError):
+            await shop.console.runs(query)
+        with pytest.raises(ConfigError):
+            await shop.console.events(EventQuery(after="nonsense"))
+
+    run_app(shop.app, scenario)
+
+
+def test_changes_are_told(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        changes = shop.console.changed()
+        waiting = anext(changes)
+        await shop.app.emit("nobody.wants", {})
+        await waiting
+        await changes.aclose()
+
+    run_app(shop.app, scenario)

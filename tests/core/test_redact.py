@@ -1,0 +1,87 @@
+"""What no output shows: values under names of secrets, wherever and however they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onceward.core.errors import ConfigError
+from onceward.core.redact import DEPTH_MAX, HIDDEN, Redaction
+
+USUAL = Redaction()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password",
+        "userPassword",
+        "USER_PASSWORD",
+        "user-password",
+        "client_secret",
+        "accessToken",
+        "Authorization",
+        "proxy-authorization",
+        "Set-Cookie",
+        "x-api-key",
+        "APIKey",
+        "cardNumber",
+    ],
+)
+def test_a_value_is_hidden_by_the_end_of_its_name(name: str) -> None:
+    assert USUAL.value({"a": [{name: {"deep": "x"}}]}) == {"a": [{name: HIDDEN}]}
+    assert USUAL.headers({name: "x", "accept": "y"}) == {name: HIDDEN, "accept": "y"}
+
+
+@pytest.mark.parametrize("name", ["token_count", "passwords_changed", "secretary", "number", "cookies"])
+def test_a_name_that_only_resembles_one_is_shown(name: str) -> None:
+    assert USUAL.value({name: "x"}) == {name: "x"}
+
+
+def test_a_path_hides_a_field_only_below_the_other() -> None:
+    rules = Redaction(["customer.email"])
+    value = {"customer": {"email": "a", "id": 1}, "email": "b", "card": {"number": "4242"}}
+
+    assert rules.value(value) == {
+        "customer": {"email": HIDDEN, "id": 1},
+        "email": "b",
+        "card": {"number": HIDDEN},
+    }
+    assert value["email"] == "b"
+
+
+def test_what_is_not_there_is_not_said_to_be_hidden() -> None:
+    assert USUAL.value({"password": None}) == {"password": None}
+
+
+def test_a_usual_rule_can_be_taken_away() -> None:
+    assert Redaction(["!iban"]).value({"iban": "DE"}) == {"iban": "DE"}
+
+
+@pytest.mark.parametrize("rule", ["a b", "", "!", "!color", "a..b", "a[0]", "-"])
+def test_a_rule_that_means_nothing_is_refused(rule: str) -> None:
+    with pytest.raises(ConfigError):
+        Redaction([rule])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("user=ann&password=hunter2&x=1", f"user=ann&password={HIDDEN}&x=1"),
+        ("Authorization: Bearer abc.def-1, next", f"Authorization: Bearer {HIDDEN}, next"),
+        ('{"client_secret": "a \\"b", "id": 1', f'{{"client_secret": {HIDDEN}, "id": 1'),
+        ("refused api_key='k 1' of ann", f"refused api_key={HIDDEN} of ann"),
+        ("tokens: 3, secretary: Jo", "tokens: 3, secretary: Jo"),
+    ],
+)
+def test_texts_are_searched_for_names_with_values(text: str, shown: str) -> None:
+    assert USUAL.text(text) == shown
+
+
+def test_what_is_too_deep_to_be_looked_at_is_hidden() -> None:
+    value: Any = {"password": "hunter2"}
+    for _ in range(DEPTH_MAX + 1):
+        value = [value]
+
+    assert "hunter2" not in str(USUAL.value(value))

@@ -1,0 +1,183 @@
+"""The pages that do something: first the plan and a form, then, once, the deed.
+
+Each form holds a request id that was drawn with it, so that a double click, a reload and a lost
+reply do it once. What an action would do is asked of the console before anything is done.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TYPE_CHECKING
+
+import msgspec
+
+from onceward.console.port import Action, Console
+from onceward.console.views import RunDetail, StepView
+from onceward.core.errors import ConfigError, StateConflict
+from onceward.core.states import Effect, Verb
+from onceward.web.dashboard import curl, filters
+from onceward.web.dashboard.forms import Form, posted
+from onceward.web.dashboard.pages import path_id, verb_of
+from onceward.web.dashboard.render import Renderer, moved
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+    from starlette.requests import Request
+
+MEANS = {
+    Verb.RETRY: "Begins the next attempt of the same generation. Saved results are kept; the failure that ended the last attempt is opened again.",
+    Verb.RESTART: "Begins a new generation: every step runs again, with new idempotency keys. What was charged is charged again.",
+    Verb.REPLAY: "Makes a new run of the same event, beside this one, which does not change.",
+    Verb.CANCEL: "Ends the run from outside. Its clean-up steps still run.",
+    Verb.ANSWER: "Lets the held run go on, or gives it up.",
+    Verb.DISMISS: "Takes the run off the list of open problems. Nothing else changes.",
+}
+DANGEROUS = frozenset({Verb.RESTART, Verb.REPLAY, Verb.CANCEL})
+REQUEST_ID_CHARS_MAX = 200
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an action would do, or why nobody can say."""
+
+    value: Any = None
+    token: str = ""
+    missing: str = ""
+
+
+class Actions:
+    """Every page that acts on one run, and redelivery.
+
+    Args:
+        console: acts.
+        renderer: makes pages.
+    """
+
+    def __init__(self, console: Console, renderer: Renderer) -> None:
+        self._console = console
+        self._renderer = renderer
+
+    async def ask(self, request: Request) -> Response:
+        """Show what an action would do, with the form that does it."""
+        verb = verb_of(request)
+        given = filters.given(request.query_params, ("step", "from_step"))
+        detail = await self._console.run(path_id(request, "run_id"))
+        view = next((view for view in detail.verbs if view.verb == verb), None)
+        if view is None or not view.is_allowed:
+            raise StateConflict(
+                f"{verb} does not apply: {view.reply if view else 'the run does not offer it'}.",
+                todo=view.hint if view else "",
+            )
+        return self._form(request, detail, verb, given, await self._plan(detail, verb, given))
+
+    async def act(self, request: Request) -> Response:
+        """Do it, and show the run."""
+        verb = verb_of(request)
+        run_id = path_id(request, "run_id")
+        form, actor = await posted(request, self._renderer.who)
+        reply = await self._console.act(run_id, action(verb, form, actor))
+        effect = reply.effect if reply.effect in set(Effect) else Effect.NOTHING
+        return moved(request, f"runs/{reply.run_id}?did={verb}&effect={effect.replace(' ', '+')}")
+
+    async def redeliver(self, request: Request) -> Response:
+        """Feed a stored request in again, and say what became of it."""
+        delivery_id = path_id(request, "delivery_id")
+        _, actor = await posted(request, self._renderer.who)
+        became = await self._console.redeliver(delivery_id, actor=actor)
+        view = await self._console.delivery(delivery_id)
+        return self._renderer.page(
+            request, "delivery.html", {"view": view, "curl": curl.delivery(view), "became": dict(became)}
+        )
+
+    def _form(
+        self, request: Request, detail: RunDetail, verb: Verb, given: filters.Given, plan: Plan
+    ) -> Response:
+        question = next(
+            (step for step in detail.steps if step.question is not None and step.label == given.get("step")),
+            next((step for step in detail.steps if step.question is not None), None),
+        )
+        return self._renderer.page(
+            request,
+            "act.html",
+            {
+                "detail": detail,
+                "run": detail.run,
+                "verb": verb,
+                "means": MEANS[verb],
+                "is_dangerous": verb in DANGEROUS,
+                "plan": plan,
+                "given": given,
+                "question": question,
+                "answers": answers(question),
+                "curl": curl.verb(detail.run.run_id, verb) if self._renderer.api is not None else None,
+            },
+        )
+
+    async def _plan(self, detail: RunDetail, verb: Verb, given: filters.Given) -> Plan:
+        asked = Action(verb=verb, actor="", from_step=given.get("from_step"))
+        try:
+            value = msgspec.to_builtins(await self._console.plan(detail.run.run_id, asked))
+        except ConfigError as error:
+            return Plan(missing=error.what)
+        token = value.get("token") or "" if isinstance(value, dict) else ""
+        return Plan(value, str(token))
+
+
+def answers(question: StepView | None) -> list[tuple[str, str]]:
+    """Give the answers that a held run takes: each word, and what it does."""
+    told = question.question if question is not None else None
+    possible = told.get("answers") if isinstance(told, dict) else None
+    if isinstance(possible, dict):
+        return [(str(word), str(means)) for word, means in possible.items()]
+    if isinstance(possible, list) and possible:
+        return [(str(word), ANSWERS.get(str(word), "")) for word in possible]
+    return list(ANSWERS.items())
+
+
+ANSWERS = {
+    "retry": "It goes on with another attempt; what is not saved runs again.",
+    "fail": "It is given up: the run is failed, and whoever waits for it is told so.",
+}
+
+
+def action(verb: Verb, form: Form, actor: str) -> Action:
+    """Give the action that a form asks for.
+
+    Raises:
+        ConfigError: it has no request id, or a value in it is not JSON.
+    """
+    request_id = form.get("request_id")
+    if not request_id or len(request_id) > REQUEST_ID_CHARS_MAX:
+        raise ConfigError("The form has no request id.", todo="Send it from the page of the action.")
+    return Action(
+        verb=verb,
+        actor=actor,
+        request_id=request_id,
+        answer=form.get("answer") or None if verb is Verb.ANSWER else None,
+        result=json_of(form.get("result"), "result"),
+        step=form.get("step") or None,
+        from_step=form.get("from_step") or None,
+        payload=json_of(form.get("payload"), "payload"),
+        plan=form.get("plan") or None,
+    )
+
+
+def json_of(text: str, name: str) -> Any:
+    """Give the JSON value that somebody typed; unset where he typed nothing.
+
+    Raises:
+        ConfigError: it is not JSON.
+    """
+    if not text:
+        return msgspec.UNSET
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"The {name} is not JSON: {error}.", means="Nothing was done.", todo="Go back and correct it."
+        ) from error
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")

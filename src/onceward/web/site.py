@@ -67,6 +67,8 @@ class Site:
                 await self._gate(scope, receive, send)
                 return
         await self._receiver(scope, receive, send)
+        if scope["type"] == "lifespan" and self._api is not None:
+            await self._api.close()
 
     async def _behind(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = path_below_mount(scope)

@@ -62,7 +62,10 @@ def test_each_command_has_help_that_fits_its_options(command: str) -> None:
     ("arguments", "meant"),
     [
         (["srve"], "Did you mean 'serve'?"),
-        (["x"], "There are: check, demo, migrate, redeliver, send, serve, sources, worker, workflows."),
+        (
+            ["x"],
+            "There are: check, demo, migrate, redeliver, send, serve, sources, tokens, users, worker, workflows.",
+        ),
         (["serve", "--prot", "1", "shop:app"], "--port"),
         (["migrate", "--sql", "--check"], "exclude each other"),
         (["serve"], "MODULE:APP"),

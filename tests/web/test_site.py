@@ -153,7 +153,7 @@ async def test_a_person_logs_in_looks_and_acts(store_url: str) -> None:
 
 def hidden_fields(page: str) -> Iterator[tuple[str, str]]:
     """Give the hidden fields of the first form that carries the session's secret."""
-    for form in re.findall(r"<form[^>]*>.*?</form>", page, re.S):
+    for form in re.findall(r"<form[^>]*>.*?</form>", page, re.DOTALL):
         fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', form)
         if "csrf" in dict(fields) and "logout" not in form[:200]:
             yield from fields

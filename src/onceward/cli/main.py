@@ -39,6 +39,8 @@ COMMANDS = {
     "send": "onceward.cli.send",
     "serve": "onceward.cli.serve",
     "sources": "onceward.cli.sources",
+    "tokens": "onceward.cli.tokens",
+    "users": "onceward.cli.users",
     "worker": "onceward.cli.worker",
     "workflows": "onceward.cli.workflows",
 }

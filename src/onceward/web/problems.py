@@ -42,6 +42,7 @@ def problem_of(
 
 
 STORE_RETRY_SECONDS = 5
+_ASKED_WRONG = "What was asked cannot be done"
 
 
 def problem_of_error(error: OncewardError) -> HttpResponse:
@@ -49,10 +50,11 @@ def problem_of_error(error: OncewardError) -> HttpResponse:
 
     What is asked of us in a way that can never work is the asker's configuration: 400.
     """
-    status = 400 if isinstance(error, ConfigError) else error.http_status
+    is_asked_wrong = isinstance(error, ConfigError)
+    status = 400 if is_asked_wrong else error.http_status
     body = {
         "type": f"urn:onceward:problem:{error.code}",
-        "title": error.title,
+        "title": _ASKED_WRONG if is_asked_wrong else error.title,
         "status": status,
         "detail": str(error) or error.title,
         "code": error.code,

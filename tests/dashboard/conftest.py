@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
@@ -37,6 +38,13 @@ def serve() -> Iterator[Serve]:
     """Serve the dashboard of a console; stopped after the pages are closed, which watch it."""
     with contextlib.ExitStack() as sites:
         yield lambda console: sites.enter_context(Site(console))
+
+
+@pytest.fixture(scope="session")
+def client() -> Iterator[httpx.Client]:
+    """A client that is no browser; patient, since the machine may be busy."""
+    with httpx.Client(timeout=60) as client:
+        yield client
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def everything(text: Callable[[str], str]) -> StubConsole:
         audit=views.Page(items=[fill(views.AuditView)], next=text("next page")),
         plan={"token": text("token"), "text": text("text"), "steps": [{text("fact"): text("fact")}]},
         act=views.ActionReply(run_id=RUN_ID, verb="retry", effect="new attempt", text=text("text")),
-        bulk=msgspec.structs.replace(fill(views.BulkReply), matched=2, sample=runs),
+        bulk=msgspec.structs.replace(fill(views.BulkReply), matched=2, verb="retry", sample=runs),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from zlib import crc32
 
-import httpx
 import pytest
+from httpx import Client, QueryParams
 from playwright.sync_api import Page
 
 from tests.dashboard.conftest import OpenPage, Serve
@@ -91,7 +91,7 @@ def test_what_is_typed_is_as_inert(open_page: OpenPage, serve: Serve) -> None:
         "runs?nonsense=",
         "event?source=a&id=",
     ):
-        page.goto(site.url + path + str(httpx.QueryParams({"x": text}))[2:])
+        page.goto(site.url + path + str(QueryParams({"x": text}))[2:])
 
         assert foreign(page) == {"canary": None, "handlers": [], "elements": [], "links": []}, path
 
@@ -122,10 +122,10 @@ def test_a_planted_breach_is_found(open_page: OpenPage) -> None:
     assert found["links"]
 
 
-def test_every_page_says_what_may_run_on_it(serve: Serve) -> None:
+def test_every_page_says_what_may_run_on_it(serve: Serve, client: Client) -> None:
     site = serve(everything(str))
     for path in PAGES:
-        reply = httpx.get(site.url + path)
+        reply = client.get(site.url + path)
 
         assert reply.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
         assert reply.headers["x-content-type-options"] == "nosniff"

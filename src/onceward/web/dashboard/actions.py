@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,13 +17,13 @@ from onceward.console.views import RunDetail, StepView
 from onceward.core.errors import ConfigError, StateConflict
 from onceward.core.states import Effect, Verb
 from onceward.web.dashboard import curl, filters
-from onceward.web.dashboard.forms import Form, posted
+from onceward.web.dashboard.forms import Form, actor_of, posted
 from onceward.web.dashboard.pages import path_id, verb_of
 from onceward.web.dashboard.render import Renderer, moved
 
 if TYPE_CHECKING:
-    from starlette.responses import Response
     from starlette.requests import Request
+    from starlette.responses import Response
 
 MEANS = {
     Verb.RETRY: "Begins the next attempt of the same generation. Saved results are kept; the failure that ended the last attempt is opened again.",
@@ -69,7 +69,9 @@ class Actions:
                 f"{verb} does not apply: {view.reply if view else 'the run does not offer it'}.",
                 todo=view.hint if view else "",
             )
-        return self._form(request, detail, verb, given, await self._plan(detail, verb, given))
+        actor = actor_of(self._renderer.who(request))
+        asked = Action(verb=verb, actor=actor, from_step=given.get("from_step"))
+        return self._form(request, detail, verb, given, await self._plan(detail.run.run_id, asked))
 
     async def act(self, request: Request) -> Response:
         """Do it, and show the run."""
@@ -114,10 +116,9 @@ class Actions:
             },
         )
 
-    async def _plan(self, detail: RunDetail, verb: Verb, given: filters.Given) -> Plan:
-        asked = Action(verb=verb, actor="", from_step=given.get("from_step"))
+    async def _plan(self, run_id: str, asked: Action) -> Plan:
         try:
-            value = msgspec.to_builtins(await self._console.plan(detail.run.run_id, asked))
+            value = msgspec.to_builtins(await self._console.plan(run_id, asked))
         except ConfigError as error:
             return Plan(missing=error.what)
         token = value.get("token") or "" if isinstance(value, dict) else ""

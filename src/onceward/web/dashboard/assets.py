@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from starlette.responses import Response
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,14 +20,13 @@ from onceward.core.errors import ConfigError, NotFound, OncewardError
 from onceward.core.states import Verb
 from onceward.web.dashboard import filters
 from onceward.web.dashboard.actions import ANSWERS, MEANS, REQUEST_ID_CHARS_MAX
-from onceward.web.dashboard.forms import Form, posted
+from onceward.web.dashboard.forms import Form, actor_of, posted
 from onceward.web.dashboard.pages import path_id
 from onceward.web.dashboard.render import Renderer, moved
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from starlette.responses import Response
     from starlette.requests import Request
+    from starlette.responses import Response
 
 REMEMBERED_MAX = 100
 REASONS_MAX = 5
@@ -64,6 +64,7 @@ class Bulk:
 
     async def ask(self, request: Request) -> Response:
         """Show what would be done to which runs, without doing it; asked by an address or a form."""
+        actor = actor_of(self._renderer.who(request))
         if request.method == "POST":
             form, _ = await posted(request, self._renderer.who)
         else:
@@ -75,7 +76,7 @@ class Bulk:
         if chosen:
             reply = await self._look_at(chosen, verb)
         else:
-            action = Action(verb=verb, actor="", answer=answer)
+            action = Action(verb=verb, actor=actor, answer=answer)
             reply = await self._console.bulk(
                 filters.run_query(given, self._renderer.now()), action, dry_run=True
             )
@@ -169,13 +170,18 @@ class Bulk:
                 reasons = list(dict.fromkeys([*reply.reasons, error.what]))[:REASONS_MAX]
                 progress.reply = msgspec.structs.replace(reply, refused=reply.refused + 1, reasons=reasons)
 
-    async def _watched(self, work: object, progress: Progress) -> None:
+    async def _watched(self, work: Awaitable[None], progress: Progress) -> None:
         try:
-            await work  # type: ignore[misc]
-        except OncewardError as error:
-            progress.error = error
+            await work
+        except* OncewardError as group:  # alone, or several at once
+            progress.error = _first(group)
         finally:
             progress.reply = msgspec.structs.replace(progress.reply, is_over=True)
+
+
+def _first(group: BaseExceptionGroup[OncewardError]) -> OncewardError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 def _verb(form: Form) -> tuple[Verb, str | None]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
-
 
 from onceward.core.errors import ConfigError, OncewardError
 from onceward.web.access import Principal, Role
 from onceward.web.dashboard.render import Who, may
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -66,7 +65,8 @@ async def posted(request: Request, who: Who) -> tuple[Form, str]:
             means="A viewer sees everything and changes nothing; nothing was done.",
             todo="Ask an operator, or an admin to make you one.",
         )
-    _same_site(request)
+    if principal is None:
+        _same_site(request)
     body = b""
     async for chunk in request.stream():
         body += chunk
@@ -81,7 +81,12 @@ async def posted(request: Request, who: Who) -> tuple[Form, str]:
     except ValueError as error:
         raise ConfigError("The form cannot be read.", todo="Send it from the page.") from error
     _token(form, principal)
-    return form, principal.name if principal else NOBODY
+    return form, actor_of(principal)
+
+
+def actor_of(principal: Principal | None) -> str:
+    """Give the name that stands in the audit."""
+    return principal.name if principal else NOBODY
 
 
 def _same_site(request: Request) -> None:

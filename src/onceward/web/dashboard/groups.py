@@ -21,6 +21,14 @@ class Way:
 
 HELD: tuple[tuple[str, Way], ...] = (
     (
+        "the key of step",
+        Way(
+            "A try that is not known to have ended would run again after its receiver may have forgotten its key.",
+            "Look whether the step took effect. Answer retry to run it again, fail to give the run up.",
+            "answer",
+        ),
+    ),
+    (
         "poison",
         Way(
             "Its process was lost several times in a row while it ran: it probably kills it, by memory or in C code.",
@@ -96,6 +104,11 @@ class Group:
     def oldest(self) -> Millis:
         """Give when the first of them stopped."""
         return min(_at(run) for run in self.runs)
+
+    @property
+    def told(self) -> str:
+        """Give what the newest of them says."""
+        return self.sample if self.sample.startswith(self.kind) else f"{self.kind}: {self.sample}"
 
     @property
     def error(self) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TYPE_CHECKING
 
 from starlette.responses import Response, StreamingResponse
 
 from onceward.console.port import Console
 from onceward.core.errors import OncewardError
 from onceward.web.dashboard.render import HEADERS
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from starlette.requests import Request

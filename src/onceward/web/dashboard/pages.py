@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onceward.console.port import Console, DeliveryQuery, EventQuery, RunQuery
-from onceward.console.views import EventSummary, RunSummary
+from onceward.console.views import EventSummary
 from onceward.core.errors import ConfigError, NotFound, OncewardError
 from onceward.core.states import TABLE, RunState, Verb
 from onceward.web.dashboard import curl, filters, groups
@@ -195,11 +195,10 @@ class Pages:
         return self._renderer.page(request, "help.html", {"states": list(RunState)})
 
     async def search(self, request: Request) -> Response:
-        """Find by anything that identifies something: a run's id, an event's, a key, a subject."""
+        """Find by what identifies something: a run's id, an event's, a subject."""
         text = filters.given(request.query_params, ("q",)).get("q", "")
         if not text:
             return moved(request, "runs")
-        runs: dict[str, RunSummary] = {}
         events: list[EventSummary] = []
         if _ID.fullmatch(text):
             try:
@@ -207,14 +206,10 @@ class Pages:
                 return moved(request, f"runs/{text}")
             except (NotFound, ConfigError):
                 pass  # it is the name of something else, then
-        for query in (RunQuery(key=text, limit=FOUND), RunQuery(subject=text, limit=FOUND)):
-            page = await self._console.runs(query)
-            runs.update({run.run_id: run for run in page.items})
+        runs = await self._console.runs(RunQuery(subject=text, limit=FOUND))
         for asked in (EventQuery(id=text, limit=FOUND), EventQuery(subject=text, limit=FOUND)):
             events += [event for event in (await self._console.events(asked)).items if event not in events]
-        return self._renderer.page(
-            request, "search.html", {"q": text, "runs": list(runs.values()), "events": events}
-        )
+        return self._renderer.page(request, "search.html", {"q": text, "runs": runs.items, "events": events})
 
 
 def guarded(renderer: Renderer, page: Page) -> Page:

@@ -97,9 +97,7 @@ def _latency(slots: Sequence[Slot], slot_ms: Millis) -> Plot:
         else "no run ended"
     )
     series = [("p50", "half within"), ("p95", "95 % within")]
-    return Plot(
-        "From acceptance to end", summary, bars, words.length(top), _ticks(slots), series, newest is None
-    )
+    return Plot("How long runs took", summary, bars, words.length(top), _ticks(slots), series, newest is None)
 
 
 def _bar(index: int, slots: int, below: float, height: float, name: str, title: str) -> Bar:

@@ -6,6 +6,8 @@ is told: a viewer's form, a form without the session's token and a form from ano
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from starlette.routing import BaseRoute, Route
 
 from onceward.console.port import Console
@@ -16,11 +18,10 @@ from onceward.web.dashboard.bulk import Bulk
 from onceward.web.dashboard.live import Live
 from onceward.web.dashboard.pages import Page, Pages, guarded
 from onceward.web.dashboard.render import Renderer, Who
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from starlette.responses import Response
     from starlette.requests import Request
+    from starlette.responses import Response
 
 
 def routes(

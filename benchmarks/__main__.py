@@ -8,12 +8,13 @@ import os
 import sys
 from typing import Any
 
-from benchmarks import report
+from benchmarks import console, report
 from benchmarks.catalogue import WORKS, Work
 from benchmarks.databases import open_databases
 from benchmarks.rounds import Side, compare
 from onceward.core.errors import OncewardError
 
+CONSOLE_RUNS = 1_000_000
 DBOS_THREADS_ALONE, DBOS_THREADS_TOGETHER = 8, 3
 """The best that was found of one process, and of each of several."""
 
@@ -24,10 +25,13 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measures Onceward beside a peer, in alternating rounds.",
-        epilog=f"works:\n{works}\n  report      all of them on both stores; writes the table in benchmarks/README.md",
+        epilog=f"works:\n{works}\n  console     how fast a store of a million runs answers; -n for another number"
+        f"\n  report      all of them on both stores; writes the table in benchmarks/README.md",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("work", choices=[*WORKS, "report"], metavar="work", help="which work, or 'report'")
+    made.add_argument(
+        "work", choices=[*WORKS, "console", "report"], metavar="work", help="which work, or 'report'"
+    )
     made.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
     made.add_argument("--peer", choices=("dbos", "prototype", "none"), default="none")
     made.add_argument("--rounds", type=int, default=5, help="of each side (default 5)")
@@ -48,6 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if asked.work == "report":
             report.write(asked.rounds, lambda words: measure(parser().parse_args(words)))
+            return 0
+        if asked.work == "console":
+            answers = console.measure(asked.store, asked.url, asked.n or CONSOLE_RUNS)
+            print(json.dumps(answers) if asked.json else console.table(answers))
             return 0
         found = measure(asked)
     except OncewardError as error:

@@ -230,6 +230,5 @@ def test_changes_are_told(store_url: str) -> None:
         waiting = anext(changes)
         await shop.app.emit("nobody.wants", {})
         await waiting
-        await changes.aclose()
 
     run_app(shop.app, scenario)

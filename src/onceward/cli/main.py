@@ -33,13 +33,21 @@ over the variable."""
 
 COMMANDS = {
     "check": "onceward.cli.check",
+    "completion": "onceward.cli.console.completion",
+    "dead": "onceward.cli.console.dead",
+    "deliveries": "onceward.cli.console.events:deliveries",
     "demo": "onceward.cli.demo.command",
+    "events": "onceward.cli.console.events:events",
     "migrate": "onceward.cli.migrate",
     "redeliver": "onceward.cli.redeliver",
+    "runs": "onceward.cli.console.runs",
     "send": "onceward.cli.send",
     "serve": "onceward.cli.serve",
     "sources": "onceward.cli.sources",
+    "tokens": "onceward.cli.tokens",
+    "users": "onceward.cli.users",
     "worker": "onceward.cli.worker",
+    "workers": "onceward.cli.console.workers",
     "workflows": "onceward.cli.workflows",
 }
 
@@ -55,7 +63,8 @@ class Commands(click.Group):
         """Give the command, or None, on which click says what was meant."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(COMMANDS[cmd_name]).command
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name or "command")
         return command
 
     def resolve_command(

@@ -184,9 +184,21 @@ def error_hint(error: str) -> str:
 
 
 def fits_error(wanted: str, *texts: str | None) -> bool:
-    """Say whether each of the *wanted* words begins a word of the texts, in any case of letters."""
-    known = [word.lower() for text in texts if text for word in _WORD.findall(text)]
-    return all(any(word.startswith(part) for word in known) for part in _WORD.findall(wanted.lower()))
+    """Say whether each of the *wanted* words begins a word of the texts, in any case of letters.
+
+    What is written without white space, such as ``order-7``, must stand together.
+    """
+    known = [word for text in texts if text for word in _WORD.findall(text.lower())]
+    return all(_stands(_WORD.findall(part), known) for part in wanted.lower().split())
+
+
+def _stands(parts: list[str], known: list[str]) -> bool:
+    """Say whether the parts follow each other among the known words, the last one perhaps cut short."""
+    count = len(parts)
+    return not parts or any(
+        known[at : at + count - 1] == parts[:-1] and known[at + count - 1].startswith(parts[-1])
+        for at in range(len(known) - count + 1)
+    )
 
 
 # --- cursors ----------------------------------------------------------------------------------------

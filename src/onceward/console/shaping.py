@@ -38,6 +38,7 @@ from onceward.core.model import (
 )
 from onceward.core.ports import Listed
 from onceward.core.redact import Redaction
+from onceward.core.rules import FAR_MS
 from onceward.core.states import OPEN_PROBLEM, TABLE, TERMINAL, Effect, RunState, StepState, Verb
 from onceward.refusals import Refusal
 
@@ -99,7 +100,7 @@ class Shaping:
             key=row.key,
             started_at=row.started_at,
             ended_at=row.ended_at,
-            due_at=None if listed.process_id is not None or row.state in TERMINAL else listed.due_at,
+            due_at=due_at(listed),
             reason=None if row.reason is None else self.redaction.text(row.reason),
             failure=self.failure(row.error, with_traceback=False),
             is_open_problem=row.state in OPEN_PROBLEM and row.dismissed_at is None,
@@ -159,22 +160,22 @@ class Shaping:
 
     def delivery(self, row: DeliveryRow | UnparsedRow, events: Sequence[str]) -> DeliveryView:
         """Give a delivery without its body."""
-        is_unparsed = isinstance(row, UnparsedRow)
+        unparsed = row if isinstance(row, UnparsedRow) else None
         request = KeptRequest("", "") if row.request is None else kept_of(row.request)
         return DeliveryView(
             delivery_id=row.delivery_id,
             source=row.source,
             received_at=row.received_at,
             outcome=row.outcome,
-            event_id=None if is_unparsed else row.event_id,
+            event_id=None if isinstance(row, UnparsedRow) else row.event_id,
             sent_at=row.sent_at,
             skew_ms=row.skew_ms,
             secret_index=row.secret_index,
             method=request.method or None,
             url=self._url(request),
             headers=self.redaction.headers(dict(request.headers)),
-            error=row.error if is_unparsed else None,
-            copies=row.copies if is_unparsed else 1,
+            error=None if unparsed is None else unparsed.error,
+            copies=1 if unparsed is None else unparsed.copies,
             events=list(events),
         )
 
@@ -202,6 +203,14 @@ class Shaping:
             return self.redaction.text(text)
         shown = self.redaction.value(value)
         return text if shown == value else msgspec.json.encode(shown).decode()
+
+
+def due_at(listed: Listed) -> Millis | None:
+    """Give when a run wants to be claimed; None where somebody holds it, or only a wake-up brings it back."""
+    row, at = listed.run, listed.due_at
+    if at is None or listed.process_id is not None or row.state in TERMINAL:
+        return None
+    return at if at < row.created_at + FAR_MS // 2 else None
 
 
 def event_summary(row: EventRow) -> EventSummary:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from onceward.core.credentials import Credentials
 from onceward.core.model import (
     AttemptRow,
     AuditRow,
@@ -307,7 +308,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
-class Store(Protocol):
+class Store(Credentials, Protocol):
     """Where events and runs are kept. Every method blocks; each is one transaction.
 
     Raises:

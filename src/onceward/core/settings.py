@@ -16,7 +16,7 @@ from typing import Any
 from onceward.core.errors import ConfigError
 from onceward.core.setting import KIB, MIB, PREFIX, Kind, Setting
 
-OTHER_VARIABLES = ("ONCEWARD_FAILPOINT", "ONCEWARD_SECRET")
+OTHER_VARIABLES = ("ONCEWARD_FAILPOINT", "ONCEWARD_SECRET", "ONCEWARD_API", "ONCEWARD_TOKEN")
 OTHER_PREFIXES = ("ONCEWARD_TEST_",)
 HEARTBEATS_PER_LEASE = 4
 
@@ -117,6 +117,15 @@ SETTINGS: tuple[Setting, ...] = (
         "Addresses or networks of proxies, with spaces between, whose `X-Forwarded-Proto` and `X-Forwarded-Host` "
         "are believed; some senders sign the address that they call.",
     ),
+    Setting("api", Kind.FLAG, True, "Whether `onceward serve` has the REST API."),
+    Setting("dashboard", Kind.FLAG, True, "Whether `onceward serve` has the dashboard."),
+    Setting(
+        "allowed_hosts",
+        Kind.TEXT,
+        None,
+        "Names, with spaces between, under which dashboard and REST API are reached: `runs.example.com` or "
+        "`*.example.com`. Loopback names always are; what comes under another name is refused.",
+    ),
     Setting(
         "redact",
         Kind.TEXT,
@@ -155,6 +164,9 @@ class Settings:
     host: str
     port: int
     trusted_proxies: str | None
+    api: bool
+    dashboard: bool
+    allowed_hosts: str | None
     redact: str | None
     log_level: str
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from onceward.core import errors
+from onceward.core.credentials import Credential, SessionRow
 from onceward.core.model import (
     AttemptRow,
     AuditRow,
@@ -50,6 +51,8 @@ COLUMN_MACROS: Mapping[str, str] = {
     "workflow": columns(WorkflowRow, "w"),
     "process": columns(ProcessRow, "p"),
     "skip": columns(SkippedRow, "s"),
+    "credential": columns(Credential, "c"),
+    "session": columns(SessionRow, "s"),
 }
 """Macros for the ``select`` lists of the statements."""
 
@@ -71,6 +74,8 @@ TABLES = (
     "skipped",
     "holder",
     "waiter",
+    "credential",
+    "session",
 )
 """Every table with rows of a namespace, without prefix."""
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from onceward.testing.store_checks import (
+    access,
     claims,
     console,
     damage,
@@ -55,6 +56,7 @@ TOPICS: tuple[ModuleType, ...] = (
     reads,
     console,
     receipts,
+    access,
     values,
     damage,
     failures,

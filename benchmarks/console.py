@@ -1,0 +1,255 @@
+"""How fast a console answers over a store of a million runs: lists, searches, pages, the overview.
+
+The store is written by SQL, past the engine: a month of events with a run and a step each, of which one in
+a hundred failed with a traceback, with a backlog and sleepers. Each question is asked through `LocalConsole`,
+as the REST API, the dashboard and the command line ask it, and with other values each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import sqlite3
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from benchmarks.databases import open_databases
+from onceward import App
+from onceward.console.asking import run_id_at
+from onceward.console.local import LocalConsole
+from onceward.console.port import EventQuery, RunQuery
+from onceward.core import ids
+from onceward.stores.choose import make_store
+
+ASKED = 40
+"""How often each question is asked; the first is left out, which opens connections."""
+
+MONTH_MS = 30 * 86_400_000
+BACKLOG_SHARE = 50  # one run in so many is queued, and of the newest
+SLOW_MS = 300
+
+WORKFLOWS = [f"workflow-{number}" for number in range(10)]
+SOURCES = ["stripe", "github", "shopify", "emit/order.paid", "emit/order.sent"]
+ERRORS = ["connection reset by peer", "card declined", "no such customer", "rate limit exceeded", "disk full"]
+
+Row = tuple[Any, ...]
+EVENT = "namespace, source, id, type, subject, payload, received_at, id_is_signed"
+RUN = (
+    "namespace, run_id, workflow, source, event_id, replay_id, state, generation, attempt, failures, crashes, "
+    "fence, created_at, started_at, ended_at, output, error, problem_at, dismissed_at, is_called, depth, is_stale"
+)
+STEP = (
+    "namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt, started_at, ended_at, "
+    "tries, output"
+)
+QUEUE = "namespace, run_id, workflow, due_at, woken, is_suspect"
+TABLES = {"event": EVENT, "run": RUN, "step": STEP, "queue": QUEUE}
+
+
+def rows(count: int, now: int) -> Iterator[dict[str, Row]]:
+    """Give the rows of each run, oldest first."""
+    draw = random.Random(7)
+    traceback = "\n".join(
+        f'  File "/srv/shop/part_{number}.py", line {number}, in call' for number in range(25)
+    )
+    for number in range(count):
+        at = now - MONTH_MS + number * (MONTH_MS - 1_000) // count
+        run_id = ids.run_id(at, draw.randbytes(10))
+        source, workflow = draw.choice(SOURCES), draw.choice(WORKFLOWS)
+        event_id, subject = f"evt_{number:09d}", f"customer-{draw.randrange(count // 10 + 1)}"
+        found: dict[str, Row] = {
+            "event": (
+                "default",
+                source,
+                event_id,
+                f"type-{number % 7}",
+                subject,
+                f'{{"order":"order-{number}","amount":{number % 977},"note":"{"x" * 200}"}}',
+                at,
+                1,
+            )
+        }
+        luck = draw.random()
+        state, error, problem_at, dismissed_at = "completed", None, None, None
+        ended_at: int | None = at + draw.randrange(20, 5_000)
+        if luck < 0.014:
+            state, problem_at = "failed", ended_at
+            dismissed_at = ended_at if luck < 0.004 else None
+            said = f"{draw.choice(ERRORS)} for order-{number}"
+            error = (
+                f'{{"type":"shop.Failure","message":"{said}","traceback":{ids.composed(traceback)[1:-1]}}}'
+            )
+        elif luck < 0.0145:
+            state, ended_at = "sleeping", None
+            found["queue"] = ("default", run_id, workflow, now + 86_400_000, 0, 0)
+        elif number > count - count // BACKLOG_SHARE and luck < 0.9:
+            state, ended_at = "queued", None
+            found["queue"] = ("default", run_id, workflow, at, 0, 0)
+        started_at = None if state == "queued" else at
+        output = '"done"' if state == "completed" else None
+        life: Row = (
+            "",
+            state,
+            1,
+            1,
+            0,
+            0,
+            1,
+            at,
+            started_at,
+            ended_at,
+            output,
+            error,
+            problem_at,
+            dismissed_at,
+        )
+        found["run"] = ("default", run_id, workflow, source, event_id, *life, 0, 0, 0)
+        if state != "queued":
+            found["step"] = (
+                *("default", run_id, 1, "load", "", 1, 1, "run", "done", 1),
+                *(at, at + 9, 1, f'{{"order":"order-{number}"}}'),
+            )
+        yield found
+
+
+def fill(url: str, count: int, now: int) -> None:
+    """Write the rows, and let the database know what it has."""
+    if url.startswith("sqlite"):
+        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            connection.execute("pragma synchronous = off")
+            for batch in _batches(rows(count, now)):
+                for table, columns in TABLES.items():
+                    marks = ", ".join("?" * len(columns.split(", ")))
+                    statement = f"insert into onceward_{table} ({columns}) values ({marks})"
+                    connection.executemany(statement, batch[table])
+                connection.commit()
+            connection.execute("pragma wal_checkpoint(truncate)")
+        return
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        for batch in _batches(rows(count, now)):
+            for table, columns in TABLES.items():
+                copy = f"copy onceward.{table} ({columns}) from stdin"
+                with connection.cursor().copy(copy) as into:
+                    for row in batch[table]:
+                        into.write_row(row)
+        connection.execute("vacuum analyze")
+
+
+def _batches(found: Iterator[dict[str, Row]]) -> Iterator[dict[str, list[Row]]]:
+    batch: dict[str, list[Row]] = {table: [] for table in TABLES}
+    for one in found:
+        for table, row in one.items():
+            batch[table].append(row)
+        if len(batch["run"]) >= 50_000:
+            yield batch
+            batch = {table: [] for table in TABLES}
+    yield batch
+
+
+Question = Callable[[LocalConsole, random.Random], Awaitable[Any]]
+
+
+def questions(count: int, now: int, runs: Sequence[str], failed: Sequence[str]) -> dict[str, Question]:
+    """Give what is asked, by name."""
+
+    def at(draw: random.Random) -> int:
+        return now - draw.randrange(MONTH_MS)
+
+    return {
+        "overview": lambda console, _: console.overview(),
+        "counts": lambda console, _: console.counts(),
+        "list runs": lambda console, _: console.runs(RunQuery()),
+        "list runs, a page far back": lambda console, draw: console.runs(RunQuery(after=run_id_at(at(draw)))),
+        "list runs of a workflow": lambda console, draw: console.runs(
+            RunQuery(workflow=draw.choice(WORKFLOWS))
+        ),
+        "list completed runs": lambda console, _: console.runs(RunQuery(state="completed")),
+        "list cancelled runs, of which there are none": lambda console, draw: console.runs(
+            RunQuery(state="cancelled", after=run_id_at(at(draw)))
+        ),
+        "list runs of a day": lambda console, draw: console.runs(
+            RunQuery(since=(day := at(draw)), until=day + 86_400_000)
+        ),
+        "list problems": lambda console, _: console.runs(RunQuery(problems=True)),
+        "search problems for frequent words": lambda console, draw: console.runs(
+            RunQuery(problems=True, error=draw.choice(ERRORS))
+        ),
+        "search problems for one order": lambda console, draw: console.runs(
+            RunQuery(problems=True, error=f"order-{draw.randrange(count)}")
+        ),
+        "search runs for a subject": lambda console, draw: console.runs(
+            RunQuery(subject=f"customer-{draw.randrange(count // 10 + 1)}")
+        ),
+        "list runs of a type": lambda console, draw: console.runs(RunQuery(type=f"type-{draw.randrange(7)}")),
+        "page of a run": lambda console, draw: console.run(draw.choice(runs)),
+        "page of a failed run": lambda console, draw: console.run(draw.choice(failed)),
+        "list events": lambda console, _: console.events(EventQuery()),
+        "list events, a page far back": lambda console, draw: console.events(EventQuery(until=at(draw))),
+        "search events for a subject": lambda console, draw: console.events(
+            EventQuery(subject=f"customer-{draw.randrange(count // 10 + 1)}")
+        ),
+        "list events without runs, of which there are none": lambda console, draw: console.events(
+            EventQuery(without_runs=True, until=at(draw))
+        ),
+        "list the audit": lambda console, _: console.audit(),
+    }
+
+
+async def ask(app: App, count: int, now: int) -> dict[str, list[float]]:
+    """Ask each question; give how long each answer took, in milliseconds."""
+    await app.open(runs=False)
+    try:
+        console, draw = LocalConsole(app), random.Random(11)
+        far = [
+            run.run_id
+            for _ in range(20)
+            for run in (
+                await console.runs(RunQuery(after=run_id_at(now - draw.randrange(MONTH_MS)), limit=20))
+            ).items
+        ]
+        failed = [run.run_id for run in (await console.runs(RunQuery(problems=True, limit=200))).items]
+        took: dict[str, list[float]] = {}
+        for name, question in questions(count, now, far, failed).items():
+            took[name] = []
+            for _ in range(ASKED + 1):
+                began = time.perf_counter()
+                await question(console, draw)
+                took[name].append((time.perf_counter() - began) * 1_000)
+        return {name: values[1:] for name, values in took.items()}
+    finally:
+        await app.close("1s")
+
+
+def measure(store: str, url: str | None, count: int) -> dict[str, dict[str, float]]:
+    """Give p50 and p95 of each question in milliseconds."""
+    with open_databases(store, url) as databases, databases.fresh("console") as fresh:
+        app = App(fresh.url, poll="10s", lease="60s")
+        empty = make_store(app.settings, now_ms=lambda: time.time_ns() // 1_000_000, draw=random.random)
+        empty.open(migrate=True)
+        empty.close()
+        now, began = time.time_ns() // 1_000_000, time.perf_counter()
+        fill(fresh.url, count, now)
+        print(f"{count:,} runs in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+        took = asyncio.run(ask(app, count, now))
+    return {
+        name: {
+            "p50_ms": round(sorted(values)[len(values) // 2], 1),
+            "p95_ms": round(sorted(values)[len(values) * 95 // 100], 1),
+        }
+        for name, values in took.items()
+    }
+
+
+def table(found: dict[str, dict[str, float]]) -> str:
+    """Give the result for people; what takes longer than it may is marked."""
+    width = max(map(len, found))
+    lines = [f"{'':{width}}  p50 ms  p95 ms"]
+    for name, values in found.items():
+        mark = "  SLOW" if values["p95_ms"] > SLOW_MS else ""
+        lines.append(f"{name:{width}}  {values['p50_ms']:6.1f}  {values['p95_ms']:6.1f}{mark}")
+    return "\n".join(lines)

@@ -1,0 +1,57 @@
+"""A list of runs: over as many pages as it takes, and as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from onceward.console.port import Console, RunQuery
+    from onceward.console.views import RunSummary
+
+PAGES_MAX = 50
+"""Pages that one list looks through, of 10,000 runs each, before it says how to go on."""
+
+
+async def listed(console: Console, query: RunQuery, limit: int) -> tuple[list[RunSummary], str | None]:
+    """Give so many runs, over as many pages as it takes; and where to go on."""
+    import msgspec
+
+    from onceward.console.port import PAGE_MAX
+
+    found: list[RunSummary] = []
+    for _ in range(PAGES_MAX):
+        page = await console.runs(msgspec.structs.replace(query, limit=min(limit - len(found), PAGE_MAX)))
+        found += page.items
+        query = msgspec.structs.replace(query, after=page.next)
+        if page.next is None or len(found) >= limit:
+            break
+    return found, query.after
+
+
+def print_runs(runs: list[RunSummary]) -> None:
+    """Print runs as a table."""
+    from onceward.cli.console.words import now_ms, print_table, state, when
+
+    if not runs:
+        click.echo("No run fits.")
+        return
+    now = now_ms()
+    rows = [
+        (run.run_id, state(run.state), run.workflow, when(run.created_at, now), about(run)) for run in runs
+    ]
+    print_table("RUN", "STATE", "WORKFLOW", "ACCEPTED", "ABOUT", rows=rows, narrow=("ABOUT", "WORKFLOW"))
+
+
+def about(run: RunSummary) -> str:
+    """Give what is most worth knowing of a run in a few words."""
+    from onceward.cli.console.words import now_ms, when
+
+    if run.reason is not None and run.state not in ("completed", "cancelled"):
+        return run.reason
+    if run.failure is not None:
+        return run.failure.message or run.failure.type
+    if run.due_at is not None and run.state in ("sleeping", "backoff"):
+        return f"goes on {when(run.due_at, now_ms())}"
+    return run.key or run.subject or run.event_id

@@ -1,0 +1,152 @@
+"""One run on a terminal: what it is, its time, what it waits for, its failure, and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from onceward.cli.console.timeline import draw
+from onceward.cli.console.words import (
+    command,
+    fields,
+    heading,
+    length,
+    now_ms,
+    rfc3339,
+    say,
+    state,
+    value,
+    when,
+)
+
+if TYPE_CHECKING:
+    from onceward.console.views import Failure, RunDetail
+
+VALUE_CHARS = 300
+TRACEBACK_LINES = 6
+
+
+def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
+    """Print a run.
+
+    Args:
+        detail: what is known of it.
+        options: with which it was asked for, for the commands that are proposed.
+        with_values: also long values, whole.
+    """
+    run, now = detail.run, now_ms()
+    chars = 1_000_000 if with_values else VALUE_CHARS
+    head = state(run.state)
+    head.append(f"  {run.run_id}", style="bold").append(f"  {run.workflow}")
+    say(head)
+    about = f" about {run.subject}" if run.subject else ""
+    took = None if run.ended_at is None else length(run.ended_at - (run.started_at or run.created_at))
+    lives = f"{run.generation}, attempt {run.attempt}"
+    if detail.shown_generation != run.generation:
+        lives += f"; shown is generation {detail.shown_generation}"
+    fields(
+        [
+            ("event", f"{run.source}/{run.event_id}  {run.event_type or ''}{about}".rstrip()),
+            ("key", run.key),
+            ("accepted", _time(run.created_at, now)),
+            ("started", _time(run.started_at, now)),
+            ("ended", None if run.ended_at is None else f"{_time(run.ended_at, now)}, after {took}"),
+            ("deadline", _time(detail.deadline_at, now) if run.ended_at is None else None),
+            ("generation", lives),
+            ("process", run.process_id),
+            ("replay of", run.replay_of),
+            ("started by", run.parent_run_id),
+            ("crashes", str(detail.crashes) if detail.crashes else None),
+            ("stale", "a newer event of its subject had come" if detail.is_stale else None),
+            ("payload", None if detail.payload is None else value(detail.payload, chars)),
+            ("input", None if detail.input is None else value(detail.input, chars)),
+            ("result", None if detail.output is None else value(detail.output, chars)),
+            ("warning", None if detail.warning is None else value(detail.warning, chars)),
+        ]
+    )
+    if detail.steps or detail.attempts:
+        heading("Steps")
+        draw(detail, now)
+    if with_values:
+        for step in detail.steps:
+            if step.output is not None:
+                fields([(step.label, value(step.output, chars))])
+    if detail.waits_for is not None:
+        heading("Waits for")
+        due = "" if run.due_at is None or run.state == "held" else f", {when(run.due_at, now)}"
+        say(f"  {detail.waits_for}{due}")
+    if detail.failure is not None and run.state != "completed":
+        heading("Failure")
+        _print_failure(_cause(detail) or detail.failure, whole=with_values)
+    if detail.children:
+        heading("Children")
+        for child in detail.children[:20]:
+            say(f"  {child.run_id}  {child.state}  {child.workflow}")
+    if detail.audits:
+        heading("Done by people")
+        for audit in detail.audits[-20:]:
+            said = "" if audit.detail is None else f": {audit.detail}"
+            say(f"  {_time(audit.at, now)}  {audit.actor}  {audit.verb}{said}")
+    ways = list(ways_out(detail, options))
+    if ways:
+        heading("What you can do")
+        for line, why in ways:
+            command(line, why)
+
+
+def _time(at: int | None, now: int) -> str | None:
+    if at is None:
+        return None
+    said = when(at, now)
+    return said if said == rfc3339(at) else f"{said}  ({rfc3339(at)})"
+
+
+def _cause(detail: RunDetail) -> Failure | None:
+    """Give the failure of the step that ended the run, whose traceback is the user's code."""
+    attempt = next((one for one in reversed(detail.attempts) if one.failed_steps), None)
+    labels = [] if attempt is None else attempt.failed_steps
+    failures = [step.failure for step in detail.steps if step.label in labels and step.failure is not None]
+    return failures[-1] if failures else None
+
+
+def _print_failure(failure: Failure, *, whole: bool) -> None:
+    say(f"  {failure.type}: {failure.message}", "red")
+    lines = (failure.traceback or "").rstrip().splitlines()
+    shown = lines if whole else [line for line in lines[-TRACEBACK_LINES - 1 : -1] if line.strip()]
+    for line in shown:
+        say(f"    {line}", "dim")
+    if not whole and len(lines) > len(shown) + 1:
+        say("    … --values shows it whole", "dim")
+
+
+def ways_out(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]:
+    """Give the commands that lead on from here, each with what it does."""
+    run = detail.run
+    allowed = {verb.verb for verb in detail.verbs if verb.is_allowed}
+    done = sum(step.state == "done" for step in detail.steps)
+    kept = {0: "no step is saved yet", 1: "the saved step is kept"}.get(
+        done, f"the {done} saved steps are kept"
+    )
+
+    def line(verb: str, more: str = "") -> str:
+        return f"onceward runs {verb} {run.run_id}{more}{options}"
+
+    if run.state == "held":
+        yield line("answer", " --with retry"), f"go on with another attempt; {kept}"
+        yield line("answer", " --with fail"), "give up: the run fails"
+        yield line("cancel"), "end it; its clean-up steps run"
+    elif run.state == "failed":
+        if "retry" in allowed:
+            yield line("retry"), f"try again where it failed, once the cause is mended; {kept}"
+        yield line("restart"), "run every step again: what they did outside happens again"
+        yield line("replay"), "make a new run of the same event; this one stays as it is"
+        if "dismiss" in allowed:
+            yield line("dismiss"), "leave it failed, and take it off the list of problems"
+    elif run.state in ("completed", "cancelled"):
+        yield line("replay"), "make a new run of the same event"
+        yield line("restart"), "run every step of this one again"
+    elif run.state == "backoff":
+        yield line("retry"), "do not wait for the next try"
+        yield line("cancel"), "end it; its clean-up steps run"
+    elif "cancel" in allowed:
+        yield line("cancel"), "end it; its clean-up steps run"

@@ -1,0 +1,256 @@
+"""What is done to runs: to those that are named, or to all that filters find, after a look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from onceward.cli.console.finding import filters, query_of
+from onceward.cli.console.listing import print_runs
+from onceward.cli.console.reach import Reach, acting, reaching
+
+if TYPE_CHECKING:
+    from onceward.console.port import Action, Console, RunQuery
+    from onceward.console.views import ActionReply, BulkReply
+
+STEERING: list[click.Command] = []
+"""The commands, for the group ``runs``."""
+
+
+def _steers(name: str, short_help: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Give the decorator of a verb: on runs by id, or on all that filters find."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        for option in (
+            click.argument("run_ids", metavar="[RUN]...", nargs=-1),
+            filters,
+            click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+            click.option("--yes", is_flag=True, help="Do not ask, for what is done to many."),
+            click.option("--request", "request_id", metavar="ID", help="The same id does it once."),
+            acting,
+            reaching,
+        )[::-1]:
+            function = option(function)
+        made = click.command(name, short_help=short_help)(function)
+        STEERING.append(made)
+        return made
+
+    return decorate
+
+
+@_steers("retry", "Begin the next attempt.")
+def retry(**options: Any) -> None:
+    """Begin the next attempt; saved steps are kept.
+
+    Name runs, or filter them: then you are told how many there are, and asked.
+    """
+    _steer("retry", options)
+
+
+@_steers("restart", "Run every step again.")
+def restart(**options: Any) -> None:
+    """Begin a new generation: every step runs again.
+
+    Name runs, or filter them: then you are told how many there are, and asked.
+    """
+    _steer("restart", options)
+
+
+@_steers("cancel", "End a run.")
+def cancel(**options: Any) -> None:
+    """End a run from outside; its clean-up steps still run.
+
+    Name runs, or filter them: then you are told how many there are, and asked.
+    """
+    _steer("cancel", options)
+
+
+@_steers("resume", "Let a held run go on.")
+def resume(**options: Any) -> None:
+    """Let a held run go on: answer it with `retry`.
+
+    Name runs, or filter them: then you are told how many there are, and asked.
+    """
+    _steer("resume", options)
+
+
+@_steers("dismiss", "Take off the list of problems.")
+def dismiss(**options: Any) -> None:
+    """Take a failed run off the list of problems.
+
+    Name runs, or filter them: then you are told how many there are, and asked.
+    """
+    _steer("dismiss", options)
+
+
+@_steers("replay", "Make a new run of the same event.")
+@click.option("--from-step", metavar="STEP", help="Keep what was saved before this step.")
+@click.option("--payload", metavar="JSON", help="Put in place of the event's; @FILE reads a file.")
+def replay(from_step: str | None, payload: str | None, **options: Any) -> None:
+    """Make a new run of the same event.
+
+    Name runs, or filter them: then you are told how many there are, and asked.
+    """
+    more: dict[str, Any] = {} if from_step is None else {"from_step": from_step}
+    if payload is not None:
+        more["payload"] = _json(payload)
+    _steer("replay", options, **more)
+
+
+@_steers("answer", "Answer a held run.")
+@click.option("--with", "answer", metavar="WORD", required=True, help="The answer: retry or fail.")
+def answer(answer: str, **options: Any) -> None:
+    """Answer a held run: --with retry goes on, --with fail gives up.
+
+    Name runs, or filter them: then you are told how many there are, and asked.
+    """
+    _steer("answer", options, answer=answer)
+
+
+def _json(given: str) -> Any:
+    import json
+    from pathlib import Path
+
+    try:
+        return json.loads(Path(given[1:]).read_text("utf-8") if given.startswith("@") else given)
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(f"it is no JSON: {error}", param_hint="--payload") from error
+
+
+def _steer(verb: str, options: dict[str, Any], **more: Any) -> None:
+    from onceward.cli.console.reach import actor_of
+    from onceward.console.acting import is_narrowed
+    from onceward.console.port import Action
+
+    reach: Reach = options["reach"]
+    query = query_of(options)
+    run_ids: tuple[str, ...] = options["run_ids"]
+    if bool(run_ids) == is_narrowed(query):
+        raise click.UsageError("Name runs, or filter them, and not both.")
+    action = Action(verb=verb, actor=actor_of(options["actor"]), request_id=options["request_id"], **more)
+    if run_ids:
+        is_well = _each(reach, run_ids, action, is_dry=options["dry_run"])
+    else:
+        is_well = _many(reach, query, action, is_dry=options["dry_run"], is_sure=options["yes"])
+    if not is_well:
+        raise click.exceptions.Exit(1)
+
+
+def _each(reach: Reach, run_ids: tuple[str, ...], action: Action, *, is_dry: bool) -> bool:
+    """Act on runs by id; say whether none was refused."""
+    import msgspec
+
+    from onceward.cli.console.words import print_json, say
+    from onceward.core.errors import NotFound, StateConflict
+
+    replies: list[ActionReply | dict[str, Any]] = []
+
+    async def one(console: Console, run_id: str) -> bool:
+        request_id = action.request_id
+        if request_id is not None and len(run_ids) > 1:
+            request_id = f"{request_id}/{run_id}"
+        try:
+            if is_dry:
+                detail = await console.run(run_id)
+                verb = "answer" if action.verb == "resume" else action.verb
+                view = next(view for view in detail.verbs if view.verb == verb)
+                told = view.reply if view.is_allowed else f"refused: {view.reply}; {view.hint}"
+                replies.append({"run_id": run_id, "verb": action.verb, "would": told})
+                if not reach.as_json:
+                    say(f"{run_id} would be: {told}")
+                return view.is_allowed
+            reply = await console.act(run_id, msgspec.structs.replace(action, request_id=request_id))
+        except (NotFound, StateConflict) as error:
+            replies.append({"run_id": run_id, "verb": action.verb, "error": str(error)})
+            if not reach.as_json:
+                say(f"{run_id} {error}", "red")
+            return False
+        replies.append(reply)
+        if not reach.as_json:
+            new = f" {reply.run_id}" if reply.run_id != run_id else ""
+            say(f"{run_id} {reply.text}{new}")
+        return True
+
+    async def each(console: Console) -> bool:
+        return all([await one(console, run_id) for run_id in run_ids])
+
+    is_well = reach.run(each)
+    if reach.as_json:
+        print_json(replies)
+    return is_well
+
+
+def _many(reach: Reach, query: RunQuery, action: Action, *, is_dry: bool, is_sure: bool) -> bool:
+    """Act on all runs that a query finds, after a look and a question; say whether none was refused."""
+    import sys
+
+    from onceward.cli.console.words import print_json
+
+    if not is_dry and not is_sure:
+        if not sys.stdin.isatty():
+            raise click.UsageError("Many runs would be changed: look with --dry-run, then say --yes.")
+        found = reach.run(lambda console: console.bulk(query, action, dry_run=True))
+        _print_dry(found)
+        if not found.matched or not click.confirm(
+            f"{action.verb} {found.matched - found.refused} runs?", err=True
+        ):
+            return False
+    if is_dry:
+        reply = reach.run(lambda console: console.bulk(query, action, dry_run=True))
+    else:
+        with _Bar(action.verb, reach) as bar:
+            reply = reach.run(lambda console: console.bulk(query, action, dry_run=False, progress=bar.show))
+    if reach.as_json:
+        print_json(reply)
+    elif is_dry:
+        _print_dry(reply)
+    else:
+        _print_done(reply)
+    return not reply.refused
+
+
+def _print_dry(reply: BulkReply) -> None:
+    from onceward.cli.console.words import say
+
+    print_runs(reply.sample)
+    if reply.matched > len(reply.sample):
+        say(f"… and {reply.matched - len(reply.sample)} more")
+    say(f"{reply.verb} of {reply.matched} runs; {reply.refused} would be refused{_reasons(reply)}")
+
+
+def _print_done(reply: BulkReply) -> None:
+    from onceward.cli.console.words import say
+
+    say(f"{reply.verb}: {reply.done} of {reply.matched} runs done, {reply.refused} refused{_reasons(reply)}")
+    if reply.matched > reply.done + reply.refused or not reply.is_over:
+        say(f"It goes on; ask again with --request {reply.bulk_id}")
+
+
+def _reasons(reply: BulkReply) -> str:
+    return f": {'; '.join(reply.reasons)}" if reply.reasons else ""
+
+
+class _Bar:
+    """A progress bar on a terminal; nothing elsewhere."""
+
+    def __init__(self, verb: str, reach: Reach) -> None:
+        from rich.progress import Progress
+
+        from onceward.cli.console.words import terminal
+
+        out = terminal(is_error=True)
+        self._bar = Progress(console=out, disable=not out.is_terminal or reach.as_json, transient=True)
+        self._task = self._bar.add_task(verb, total=None)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, reply: BulkReply) -> None:
+        """Show how far it has come."""
+        self._bar.update(self._task, total=reply.matched, completed=reply.done + reply.refused)

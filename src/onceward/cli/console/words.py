@@ -1,0 +1,219 @@
+"""How a terminal shows things: times as people say them, tables, colours; and JSON for programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console as Terminal
+from rich.text import Text
+
+from onceward.cli.plain import plain
+from onceward.core.model import Millis
+
+STYLES = {
+    "completed": "green",
+    "done": "green",
+    "accepted": "green",
+    "failed": "bold red",
+    "held": "bold magenta",
+    "lost": "red",
+    "clash": "red",
+    "unparsed": "red",
+    "running": "bold cyan",
+    "queued": "cyan",
+    "backoff": "yellow",
+    "cancelling": "yellow",
+    "sleeping": "blue",
+    "waiting": "blue",
+    "open": "cyan",
+}
+"""Colours of states; what is not here has none."""
+
+PIPED_WIDTH = 10_000
+"""Nothing is cut short where a program reads."""
+
+
+def terminal(*, is_error: bool = False) -> Terminal:
+    """Give where to print: as wide as the terminal, or without a limit in a pipe."""
+    stream = sys.stderr if is_error else sys.stdout
+    is_terminal = stream.isatty()
+    width = None if is_terminal or os.environ.get("COLUMNS") else PIPED_WIDTH
+    return Terminal(
+        file=stream, width=width, highlight=False, soft_wrap=False, no_color=bool(os.environ.get("NO_COLOR"))
+    )
+
+
+def now_ms() -> Millis:
+    """Give this machine's time, for what is said beside a stored one."""
+    return time.time_ns() // 1_000_000
+
+
+# --- times ------------------------------------------------------------------------------------------
+
+
+def rfc3339(at: Millis) -> str:
+    """Give a time as programs read it, in UTC to the millisecond."""
+    moment = datetime.fromtimestamp(at / 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at % 1000:03d}Z"
+
+
+def length(ms: Millis) -> str:
+    """Give a length of time in one unit or two: ``12 ms``, ``1.2 s``, ``3 min``, ``2 h``, ``5 d``."""
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s" if ms < 9_950 else f"{round(ms / 1000)} s"
+    for unit, size, above in (("min", 60_000, 60), ("h", 3_600_000, 48)):
+        if ms < size * above:
+            return f"{ms // size} {unit}"
+    return f"{ms // 86_400_000} d"
+
+
+def when(at: Millis | None, now: Millis) -> str:
+    """Give a time as people say it; as programs read it where no terminal is."""
+    if at is None:
+        return "-"
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        return rfc3339(at)
+    away = abs(now - at)
+    if away < 1_000:
+        return "now"
+    return f"{length(away)} ago" if at < now else f"in {length(away)}"
+
+
+# --- what is printed --------------------------------------------------------------------------------
+
+
+def text(value: object, style: str = "") -> Text:
+    """Give a user's text as one line that controls no terminal."""
+    return Text(plain(str(value)), style=style)
+
+
+def state(name: str) -> Text:
+    """Give a state in its colour."""
+    return text(name, STYLES.get(name, ""))
+
+
+def print_table(
+    *columns: str, rows: Sequence[Sequence[Text | str]], narrow: Sequence[str], is_indented: bool = False
+) -> None:
+    """Print a table without lines.
+
+    Args:
+        columns: their names.
+        rows: a cell for each column.
+        narrow: the columns that are cut where the terminal is narrow, the first one first; ids are
+            not among them, since they are copied.
+        is_indented: by two.
+    """
+    out = terminal()
+    lines = [[text(name, "dim") for name in columns]]
+    lines += [[cell if isinstance(cell, Text) else text(cell) for cell in row] for row in rows]
+    widths = [max(line[number].cell_len for line in lines) for number in range(len(columns))]
+    indent = 2 if is_indented else 0
+    over = sum(widths) + 2 * (len(widths) - 1) + indent - out.width
+    for name in narrow:
+        number = columns.index(name)
+        given = max(min(over, widths[number] - COLUMN_MIN), 0)
+        widths[number] -= given
+        over -= given
+    for line in lines:
+        joined = Text(" " * indent)
+        for number, (cell, width) in enumerate(zip(line, widths, strict=True)):
+            cut = cell.copy()
+            cut.truncate(width, overflow="ellipsis", pad=number < len(widths) - 1)
+            joined.append_text(cut).append("" if number == len(widths) - 1 else "  ")
+        out.print(joined, no_wrap=True, overflow="ellipsis", crop=True)
+
+
+COLUMN_MIN = 8
+"""So much of a column stays, however narrow the terminal is."""
+
+
+def fields(rows: Sequence[tuple[str, Text | str | None]], indent: str = "  ") -> None:
+    """Print names with values below each other; None leaves one out."""
+    shown = [(name, value) for name, value in rows if value is not None]
+    width = max((len(name) for name, _ in shown), default=0)
+    out = terminal()
+    for name, value in shown:
+        line = Text(f"{indent}{name.ljust(width)}  ", style="dim")
+        line.append_text(value if isinstance(value, Text) else text(value))
+        out.print(line, soft_wrap=True)
+
+
+def heading(words: str) -> None:
+    """Print what the next lines are about."""
+    terminal().print(Text(f"\n{words}", style="bold"))
+
+
+def say(line: Text | str, style: str = "") -> None:
+    """Print a line; long ones are folded at words, and keep their indent."""
+    out = terminal()
+    if isinstance(line, Text):
+        out.print(line, soft_wrap=True)
+        return
+    said = plain(line)
+    indent = " " * (len(said) - len(said.lstrip()))
+    folded = textwrap.wrap(
+        said, out.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    for part in folded or [""]:
+        out.print(Text(part, style=style), soft_wrap=True)
+
+
+def command(words: str, why: str = "") -> None:
+    """Print a command that can be copied, and what it does below it."""
+    # Not folded by us: what a terminal folds is copied as one line.
+    terminal().print(Text(f"  {plain(words)}", style="bold"), soft_wrap=True)
+    if why:
+        say(f"      {why}", "dim")
+
+
+# --- JSON -------------------------------------------------------------------------------------------
+
+_TIMES = frozenset({"at", "now", "lease_until", "oldest_due_at"})
+
+
+def print_json(value: Any) -> None:
+    """Print structs as JSON, times by RFC 3339."""
+    data = msgspec.json.decode(msgspec.json.encode(value))
+    click.echo(msgspec.json.format(msgspec.json.encode(_timed(data)), indent=2).decode())
+
+
+def json_line(value: Any) -> str:
+    """Give a struct as JSON on one line, times by RFC 3339."""
+    data = msgspec.json.decode(msgspec.json.encode(value))
+    return msgspec.json.encode(_timed(data)).decode()
+
+
+_USERS = frozenset({"payload", "input", "output", "question", "warning", "rules", "triggers"})
+"""Values of users', in which nothing is ours to rewrite."""
+
+
+def _timed(data: Any) -> Any:
+    if isinstance(data, list):
+        return [_timed(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    return {
+        key: rfc3339(item)
+        if isinstance(item, int) and not isinstance(item, bool) and (key in _TIMES or key.endswith("_at"))
+        else item
+        if key in _USERS
+        else _timed(item)
+        for key, item in data.items()
+    }
+
+
+def value(found: Any, chars_max: int) -> str:
+    """Give a JSON value on one line, cut to so many characters."""
+    encoded = plain(msgspec.json.encode(found).decode())
+    return encoded if len(encoded) <= chars_max else f"{encoded[: chars_max - 1]}…"

@@ -1,0 +1,103 @@
+"""The timeline of a run: bars to scale, whatever their lengths."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceward.cli.console.timeline import Bar, bars_of, drawn
+from onceward.cli.console.words import length
+from onceward.console.views import AttemptView, RunDetail, RunSummary, StepView
+
+
+def bar(start: int, end: int, **changes: bool) -> Bar:
+    return Bar("x", start, end, "done", "", **changes)
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (bar(0, 100), "##########"),
+        (bar(0, 50), "#####     "),
+        (bar(50, 100), "     #####"),
+        (bar(20, 21), "  #       "),
+        (bar(100, 100), "         #"),
+        (bar(0, 50, is_wait=True, is_open=True), "....>     "),
+    ],
+    ids=str,
+)
+def test_a_bar_is_drawn_to_scale_and_never_empty(shown: Bar, expected: str) -> None:
+    assert drawn(shown, 0, 100, 10, is_ascii=True) == expected
+
+
+def test_a_run_of_no_time_at_all_can_be_drawn() -> None:
+    assert drawn(bar(7, 7), 7, 7, 10, is_ascii=True) == "#         "
+
+
+def test_attempts_begin_where_the_one_before_ended() -> None:
+    run = RunSummary(
+        run_id="run_1",
+        workflow="w",
+        state="running",
+        source="s",
+        event_id="e",
+        generation=1,
+        attempt=3,
+        created_at=0,
+        started_at=100,
+    )
+    step = StepView(
+        name="a",
+        item="",
+        ordinal=1,
+        label="a",
+        seq=1,
+        kind="sleep",
+        state="open",
+        generation=1,
+        attempt=3,
+        tries=1,
+        started_at=300,
+        wake_at=5_000,
+    )
+    attempts = [
+        AttemptView(generation=1, attempt=number, ended_at=at, outcome="failed", started_at=100)
+        for number, at in ((1, 200), (2, 250))
+    ]
+    detail = RunDetail(
+        run=run,
+        event=None,
+        payload=None,
+        steps=[step],
+        shown_generation=1,
+        attempts=attempts,
+        audits=[],
+        children=[],
+        verbs=[],
+    )
+
+    bars = bars_of(detail, 1_000)
+
+    assert [(one.label, one.start, one.end) for one in bars] == [
+        ("attempt 1", 100, 200),
+        ("attempt 2", 200, 250),
+        ("a", 300, 1_000),
+    ]
+    assert bars[-1].said == "700 ms  sleep, 4.0 s left"
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_250, "1.2 s"),
+        (9_960, "10 s"),
+        (59_999, "60 s"),
+        (60_000, "1 min"),
+        (7_199_000, "1 h"),
+        (47 * 3_600_000, "47 h"),
+        (49 * 3_600_000, "2 d"),
+    ],
+)
+def test_lengths_are_said_in_one_unit(ms: int, words: str) -> None:
+    assert length(ms) == words

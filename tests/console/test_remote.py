@@ -1,0 +1,176 @@
+"""The console over HTTP: what it asks for, what it makes of the replies, and of their absence."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from onceward.console.port import Action, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.remote import RemoteConsole
+from onceward.console.views import BulkReply, Counts, Page
+from onceward.core import errors
+
+PAGE: Page[Any] = Page(items=[], next="x")
+COUNTS = Counts(states={"queued": 2})
+REPLY = {"run_id": "run_1", "verb": "retry", "effect": "join", "text": "joined"}
+
+
+class Instance(http.server.BaseHTTPRequestHandler):
+    """Gives the next of the replies, and notes what was asked."""
+
+    replies: ClassVar[list[tuple[int, Any]]] = []
+    asked: ClassVar[list[tuple[str, Any, str | None]]] = []
+
+    def do_GET(self) -> None:
+        length = int(self.headers.get("Content-Length", 0))
+        body = msgspec.json.decode(self.rfile.read(length)) if length else None
+        self.asked.append((f"{self.command} {self.path}", body, self.headers.get("Authorization")))
+        status, given = self.replies.pop(0)
+        encoded = given if isinstance(given, bytes) else msgspec.json.encode(given)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(encoded)))
+        self.end_headers()
+        self.wfile.write(encoded)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def instance() -> Iterator[str]:
+    Instance.replies.clear()
+    Instance.asked.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Instance) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def ask(url: str, question: Callable[[RemoteConsole], Coroutine[Any, Any, Any]], *replies: Any) -> Any:
+    Instance.replies += [one if isinstance(one, tuple) else (200, one) for one in replies]
+    return asyncio.run(question(RemoteConsole(url, "secret")))
+
+
+def test_questions_are_asked_where_the_api_answers_them(instance: str) -> None:
+    assert ask(instance, lambda console: console.counts(), COUNTS) == COUNTS
+    query = RunQuery(problems=True, error="a b", since=5)
+    assert ask(f"{instance}/api/v1/", lambda console: console.runs(query), PAGE) == PAGE
+    ask(f"{instance}/under", lambda console: console.events(EventQuery(without_runs=True, limit=7)), PAGE)
+    ask(instance, lambda console: console.deliveries(DeliveryQuery(outcome="clash")), PAGE)
+    ask(instance, lambda console: console.audit(after="x"), PAGE)
+    with pytest.raises(errors.OncewardError):
+        ask(instance, lambda console: console.event("emit/order.paid", "../x y"), {})
+    with pytest.raises(errors.OncewardError):
+        ask(instance, lambda console: console.run("run/1", 2), {})
+
+    assert [asked for asked, _, _ in Instance.asked] == [
+        "GET /api/v1/counts",
+        "GET /api/v1/runs?since=5&problems=true&error=a+b",
+        "GET /under/api/v1/events?without_runs=true&limit=7",
+        "GET /api/v1/deliveries?outcome=clash",
+        "GET /api/v1/audit?limit=50&after=x",
+        "GET /api/v1/event?source=emit%2Forder.paid&id=..%2Fx+y",
+        "GET /api/v1/runs/run%2F1?generation=2",
+    ]
+    assert {token for _, _, token in Instance.asked} == {"Bearer secret"}
+
+
+def test_actions_send_what_was_given_and_no_actor(instance: str) -> None:
+    retry = Action(verb="retry", actor="ann", request_id="click")
+    assert ask(instance, lambda console: console.act("run_1", retry), REPLY).effect == "join"
+    replay = Action(verb="replay", actor="ann", payload=None)
+    ask(instance, lambda console: console.act("run_1", replay), REPLY)
+    ask(instance, lambda console: console.redeliver("del_1", actor="ann"), {"events": []})
+
+    assert [(asked, body) for asked, body, _ in Instance.asked] == [
+        ("POST /api/v1/runs/run_1/retry", {"request_id": "click"}),
+        ("POST /api/v1/runs/run_1/replay", {"payload": None}),
+        ("POST /api/v1/deliveries/del_1/redeliver", {}),
+    ]
+
+
+def test_a_bulk_action_is_followed_to_its_end_also_by_another_process(instance: str) -> None:
+    def reply(done: int, *, is_over: bool) -> BulkReply:
+        return BulkReply(
+            bulk_id="mend", verb="retry", is_dry_run=False, matched=3, done=done, is_over=is_over
+        )
+
+    told: list[int] = []
+
+    async def question(console: RemoteConsole) -> BulkReply:
+        action = Action(verb="retry", actor="ann", request_id="mend")
+        return await console.bulk(
+            RunQuery(problems=True),
+            action,
+            dry_run=False,
+            progress=lambda so_far: told.append(so_far.done),
+        )
+
+    found = ask(
+        instance,
+        question,
+        reply(0, is_over=False),
+        (404, {"code": "not_found", "what": "none"}),
+        reply(2, is_over=False),
+        reply(3, is_over=True),
+    )
+
+    assert (found.done, told) == (3, [0, 2, 3])
+    paths = [asked for asked, _, _ in Instance.asked]
+    assert paths == ["POST /api/v1/runs/bulk", "GET /api/v1/bulk/mend"] * 2
+    assert Instance.asked[0][1] == Instance.asked[2][1]
+    assert Instance.asked[0][1] == {
+        "query": {"problems": True},
+        "action": {"verb": "retry"},
+        "dry_run": False,
+        "request_id": "mend",
+    }
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        ((404, {"code": "not_found", "what": "There is no run."}), errors.NotFound),
+        ((409, {"code": "key_taken", "what": "Another holds it."}), errors.StateConflict),
+        ((409, {"code": "state_conflict", "what": "It is held."}), errors.StateConflict),
+        ((400, {"code": "config", "what": "There is no state."}), errors.ConfigError),
+        ((401, {"code": "unauthorized", "detail": "Who is it?"}), errors.ConfigError),
+        ((503, {"code": "store_unavailable", "what": "It is away."}), errors.StoreUnavailable),
+        ((404, b"<html>nginx</html>"), errors.ConfigError),
+        ((200, b"<html>hello</html>"), errors.ConfigError),
+        ((500, {"code": "error", "detail": "?"}), errors.OncewardError),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_refusal_is_the_error_that_was_raised_there(
+    instance: str, reply: tuple[int, Any], kind: type[errors.OncewardError]
+) -> None:
+    with pytest.raises(errors.OncewardError) as told:
+        ask(instance, lambda console: console.counts(), reply)
+
+    assert type(told.value) is kind
+    assert told.value.what
+
+
+def test_an_instance_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(errors.StoreUnavailable, match="no reply"):
+        asyncio.run(RemoteConsole("http://127.0.0.1:1").counts())
+
+
+@pytest.mark.parametrize("url", ["", "hooks.example.com", "ftp://x", "http://", "http://a b", "http://x:0"])
+def test_an_address_that_cannot_be_one_is_refused(url: str) -> None:
+    with pytest.raises(errors.ConfigError):
+        RemoteConsole(url)
+    with pytest.raises(errors.ConfigError):
+        RemoteConsole("http://x", "a\nb")

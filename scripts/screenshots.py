@@ -90,7 +90,7 @@ def shop() -> App:
 
     @app.workflow(on="refund.asked", retry=Retry(max_tries=2, base="300ms", cap="400ms"))
     async def refund(ctx: Context, event: Event) -> None:
-        await ctx.step.run("load order", load_order, event.subject)
+        await ctx.step.run("load order", load_order, event.subject or "")
         await refund_card(event.subject or "")
 
     @app.workflow(on="order.ready", key=e.payload["parcel"])

@@ -174,7 +174,8 @@ def test_answers_are_those_that_are_possible() -> None:
     asked = asked_of(step)
     assert (asked.why, asked.arguments) == ("its process was lost", {"order": 7})
     assert [word for word, means in asked.answers if means] == ["happened", "fail"]
-    for odd in ("text", 7, [], {"arguments": "{", "answers": 7}, {"answers": ["other"]}):
+    odd_ones: tuple[object, ...] = ("text", 7, [], {"arguments": "{", "answers": 7}, {"answers": ["other"]})
+    for odd in odd_ones:
         assert asked_of(msgspec.structs.replace(step, question=odd)).answers
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onceward.console.port import PAGE_MAX, Action, Console
+from onceward.console.port import PAGE_MAX, Action, Console, RunQuery
 from onceward.console.views import BulkReply
 from onceward.core.errors import ConfigError, NotFound, OncewardError
 from onceward.core.states import Verb
@@ -152,7 +152,7 @@ class Bulk:
             sample=sample,
         )
 
-    async def _all(self, query: filters.RunQuery, action: Action, progress: Progress) -> None:
+    async def _all(self, query: RunQuery, action: Action, progress: Progress) -> None:
         def note(reply: BulkReply) -> None:
             progress.reply = reply
 

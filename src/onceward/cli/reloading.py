@@ -110,9 +110,9 @@ def _serve_once(
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches the parent alone, which asks us once
     threading.Thread(target=_end_with_parent, name="onceward-parent", daemon=True).start()
-    (listener,) = sockets or ()
+    assert sockets, "the reloader hands its socket on"
     try:
-        receiving.serve_again(app, given, listener, is_first=is_first, beside=tell_runs)
+        receiving.serve_again(app, given, sockets[0], is_first=is_first, beside=tell_runs)
     except OncewardError as error:
         Refusal(error).show()
         click.echo("Waiting for a change.", err=True)

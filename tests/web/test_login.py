@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
@@ -15,10 +16,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from onceward.core.credentials import Kind
-from onceward.core.errors import ConfigError, NotFound, StoreUnavailable
+from onceward.core.errors import BodyMalformed, ConfigError, NotFound, StoreUnavailable
 from onceward.testing.servers import PostgresAddress, unique_name
 from onceward.web.access import Role
-from onceward.web.auth import accounts, login, passwords, secrets
+from onceward.web.auth import accounts, guard, login, passwords, secrets
 from onceward.web.auth.hosts import Hosts
 from onceward.web.auth.limiter import Failures
 from onceward.web.auth.passwords import Cost
@@ -383,6 +384,17 @@ async def test_a_form_that_is_too_large_is_refused(world: World) -> None:
     reply = await browser.post("/runs/a", {"csrf": browser.csrf, "said": "a" * 20_000})
 
     assert reply.status_code == 413
+
+
+@pytest.mark.anyio
+async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "BODY_SECONDS_MAX", 0.01)
+
+    async def never() -> dict[str, Any]:
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    with pytest.raises(BodyMalformed, match="too long"):
+        await guard.read_body(never, 10)
 
 
 # --- names of the server --------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ EVENT_ID = "a/../ü?#%2F"
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     with Server(make_shop(f"sqlite:///{tmp_path / 'store.db'}")) as found:
-        body = '{"id": "%s", "type": "invoice.paid"}' % EVENT_ID
+        body = json.dumps({"id": EVENT_ID, "type": "invoice.paid"})
         headers = Stripe(secrets=[SECRET]).sign(body.encode(), wall_ms())
         assert requests.post(f"{found.url}/hooks/stripe", body.encode(), headers=headers).status_code == 202
         yield found

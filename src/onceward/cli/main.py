@@ -37,6 +37,7 @@ COMMANDS = {
     "dead": "onceward.cli.console.dead",
     "deliveries": "onceward.cli.console.events:deliveries",
     "demo": "onceward.cli.demo.command",
+    "dev": "onceward.cli.dev",
     "events": "onceward.cli.console.events:events",
     "migrate": "onceward.cli.migrate",
     "redeliver": "onceward.cli.redeliver",

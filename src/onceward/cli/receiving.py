@@ -87,7 +87,39 @@ async def _facts_of_closed(app: App, address: str, workers: int) -> banner.Facts
         await app.close()
 
 
-def _serve_here(app: App, listener: socket.socket, *, is_told: bool) -> None:
+def serve_again(
+    target: str,
+    given: Mapping[str, str | None],
+    listener: socket.socket,
+    *,
+    is_first: bool,
+    beside: Callable[[App], Awaitable[None]],
+) -> None:
+    """Serve on a socket that outlives this process, until a signal comes.
+
+    Args:
+        target: ``MODULE:APP``.
+        given: settings that were given as options, as text.
+        listener: the socket.
+        is_first: whether the banner is to be shown.
+        beside: runs for as long as the app is open.
+
+    Raises:
+        OncewardError: the app cannot be had or opened.
+    """
+    app = prepared(target, given, is_short=True)
+    if not is_first:
+        _log.info("reloaded")
+    _serve_here(app, listener, is_told=not is_first, beside=beside)
+
+
+def _serve_here(
+    app: App,
+    listener: socket.socket,
+    *,
+    is_told: bool,
+    beside: Callable[[App], Awaitable[None]] | None = None,
+) -> None:
     async def prepare() -> None:
         await app.open()
         try:
@@ -96,7 +128,8 @@ def _serve_here(app: App, listener: socket.socket, *, is_told: bool) -> None:
             # Before the banner: whoever reads the address may connect to it.
             listen(listener)
             if not is_told:
-                banner.show(app, await banner.facts(app, "serve", address=address_of(listener), link=link))
+                role = "serve" if beside is None else "dev"
+                banner.show(app, await banner.facts(app, role, address=address_of(listener), link=link))
         except BaseException:
             await app.close()
             raise
@@ -114,7 +147,7 @@ def _serve_here(app: App, listener: socket.socket, *, is_told: bool) -> None:
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, settings.drain_ms // 1000),
     )
-    server = _Server(config, prepare)
+    server = _Server(config, prepare, None if beside is None else lambda: beside(app))
     with stop_signals(server.ask_to_stop):
         server.run(sockets=[listener])
 
@@ -149,9 +182,15 @@ async def admitted(app: App) -> str | None:
 class _Server(uvicorn.Server):
     """uvicorn that waits for the app and leaves the signals to us."""
 
-    def __init__(self, config: uvicorn.Config, prepare: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        prepare: Callable[[], Awaitable[None]],
+        beside: Callable[[], Awaitable[None]] | None,
+    ) -> None:
         super().__init__(config)
         self._prepare = prepare
+        self._beside = beside
 
     def ask_to_stop(self) -> None:
         """Drain and return."""
@@ -159,7 +198,15 @@ class _Server(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._prepare()
-        await super().serve(sockets)
+        if self._beside is None:
+            await super().serve(sockets)
+            return
+        task = asyncio.ensure_future(self._beside())
+        try:
+            await super().serve(sockets)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         _log.info("draining, a second signal stops at once")

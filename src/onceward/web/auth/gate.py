@@ -67,10 +67,12 @@ class Gate:
     async def _let_in(self, scope: Scope, receive: Receive) -> Receive:
         guard = self._guard
         guard.check_host(scope)
-        principal = scope[PRINCIPAL] = await guard.identify(scope)
         path = path_below_mount(scope)
-        is_public = self._has_login and (path in PUBLIC or path.startswith(PUBLIC_PREFIX))
-        if is_public:
+        if self._has_login and path.startswith(PUBLIC_PREFIX):
+            scope[PRINCIPAL] = None  # files of ours: nobody has to be looked up
+            return receive
+        principal = scope[PRINCIPAL] = await guard.identify(scope)
+        if self._has_login and path in PUBLIC:
             return receive  # the login looks at where a form comes from itself
         if principal is None:
             raise Unauthorized(

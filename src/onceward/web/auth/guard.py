@@ -7,6 +7,7 @@ comes from our own pages, and the secret that these carry.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from http.cookies import SimpleCookie
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from onceward.core.errors import BodyTooLarge, Forbidden, HostUnknown, Unauthorized
+from onceward.core.errors import BodyMalformed, BodyTooLarge, Forbidden, HostUnknown, Unauthorized
 from onceward.web.access import Principal
 from onceward.web.address import Proxies, origin_of, peer_of
 from onceward.web.auth.accounts import Accounts
@@ -28,6 +29,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF_FIELD = "csrf"
 CSRF_HEADER = b"x-csrf-token"
 FIELDS_MAX = 1_000
+BODY_SECONDS_MAX = 30.0
 _COOKIE_CHARS_MAX = 8_192
 _FORM = b"application/x-www-form-urlencoded"
 
@@ -206,7 +208,17 @@ async def read_body(receive: Receive, bytes_max: int) -> bytes:
 
     Raises:
         BodyTooLarge: it is larger than *bytes_max*.
+        BodyMalformed: it did not come in time.
+        Gone: the client hung up.
     """
+    try:
+        async with asyncio.timeout(BODY_SECONDS_MAX):
+            return await _read(receive, bytes_max)
+    except TimeoutError:
+        raise BodyMalformed("The body took too long.", means="Nothing was done.") from None
+
+
+async def _read(receive: Receive, bytes_max: int) -> bytes:
     body = bytearray()
     while True:
         message = await receive()

@@ -9,8 +9,11 @@ import msgspec
 import pytest
 from httpx import URL, ASGITransport, AsyncClient, Client
 from playwright.sync_api import Page, expect
+from starlette.applications import Starlette
 
+from onceward.console.local import LocalConsole
 from onceward.web.access import Principal, Role
+from onceward.web.dashboard.site import routes
 from tests.dashboard.conftest import OpenPage, Serve
 from tests.dashboard.everything import RUN_ID, everything
 from tests.dashboard.serving import OPERATOR, PREFIX, Site
@@ -132,6 +135,24 @@ def test_the_dead_letters_lead_out(shop: Shop, site: Site, open_page: OpenPage) 
     expect(page.locator(".group")).to_have_count(1)
     page.get_by_role("link", name="Answer it").click()
     assert held in page.url
+
+
+def test_how_a_bulk_action_ended_is_known_to_every_process(shop: Shop, site: Site, client: Client) -> None:
+    shop.emit("order.paid", "order-7")
+    shop.is_away = False
+    form = {"csrf": OPERATOR.csrf, "verb": "retry", "problems": "1"}
+    client.post(f"{site.url}bulk", data={**form, "request_id": "monday"})
+    eventually(lambda: "Retry many: done" in client.get(f"{site.url}bulk/monday").text)
+
+    async def ask() -> str:
+        mounted = Starlette(routes=routes(LocalConsole(shop.app), lambda _: OPERATOR))
+        transport = ASGITransport(app=mounted)
+        async with AsyncClient(transport=transport, base_url="http://shop.example") as elsewhere:
+            known, unknown = [await elsewhere.get(f"/bulk/{name}") for name in ("monday", "tuesday")]
+            assert (unknown.status_code, unknown.headers["refresh"]) == (404, "3")
+            return known.text
+
+    assert "Retry many: done" in shop.do(ask())
 
 
 def test_ticked_runs_are_dismissed_together(shop: Shop, site: Site, open_page: OpenPage) -> None:

@@ -90,7 +90,7 @@ def shop() -> App:
 
     @app.workflow(on="refund.asked", retry=Retry(max_tries=2, base="300ms", cap="400ms"))
     async def refund(ctx: Context, event: Event) -> None:
-        await ctx.step.run("load order", load_order, event.subject)
+        await ctx.step.run("load order", load_order, event.subject or "")
         await refund_card(event.subject or "")
 
     @app.workflow(on="order.ready", key=e.payload["parcel"])
@@ -132,13 +132,13 @@ async def check_address(payload: Any) -> None:
     raise Permanent(f"no such postcode: {payload.get('postcode')!r}")
 
 
-async def past() -> None:
+async def past(minutes_back: int) -> None:
     """Fill the store with what an hour brings, then move its rows to where they would be."""
     draw = random.Random(7)  # noqa: S311 - the same pictures each time
     minutes: dict[tuple[str, str], int] = {}
     app = shop()
     async with app:
-        for minute in range(PAST_MINUTES, 0, -1):
+        for minute in range(minutes_back, 0, -1):
             wanted = [("order.paid", f"order-{minute * 10 + n}") for n in range(draw.choice((0, 1, 1, 2, 4)))]
             wanted += [("refund.asked", f"order-{minute}7")] if minute in (47, 31, 30, 12) else []
             wanted += [("address.changed", "customer-12")] if minute == 20 else []
@@ -213,9 +213,14 @@ def stripe_delivery(order: str, secret: str) -> tuple[bytes, dict[str, str]]:
 
 
 class Shop:
-    """The shop with its dashboard, served from a thread of its own."""
+    """The shop with its dashboard, served from a thread of its own.
 
-    def __init__(self) -> None:
+    Args:
+        minutes_back: how much it has behind it.
+    """
+
+    def __init__(self, minutes_back: int = PAST_MINUTES) -> None:
+        self._minutes_back = minutes_back
         self.run_ids: dict[str, str] = {}
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
@@ -228,7 +233,7 @@ class Shop:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, server: Starlette) -> AsyncIterator[None]:
-        await past()
+        await past(self._minutes_back)
         app = shop()
         receiver = app.asgi()
         sam = Principal(name="sam", role=Role.OPERATOR, csrf="a token")
@@ -289,8 +294,8 @@ def open_charge(page: Page) -> None:
     page.locator("summary.lane", has_text="charge_card").click()
 
 
-def main(images: Path = IMAGES) -> None:
-    """Take them."""
+def main(images: Path = IMAGES, minutes_back: int = PAST_MINUTES) -> None:
+    """Take them: into a folder, of a shop with so much behind it."""
     images.mkdir(exist_ok=True)
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:
@@ -301,7 +306,7 @@ def main(images: Path = IMAGES) -> None:
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        with Shop() as served:
+        with Shop(minutes_back) as served:
             take(browser, served, images)
         browser.close()
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
 
 from tests.dashboard.serving import Site
 
@@ -81,7 +81,11 @@ def watch(page: Page, complaints: list[str]) -> None:
         if urlsplit(request.url).hostname not in ("127.0.0.1", None):
             complaints.append(f"{page.url} asks {request.url}")
 
+    def opened(dialog: Dialog) -> None:
+        complaints.append(f"a dialog at {page.url}")
+        dialog.dismiss()
+
     page.on("console", told)
     page.on("pageerror", lambda error: complaints.append(f"error at {page.url}: {error}"))
     page.on("request", asked)
-    page.on("dialog", lambda dialog: (complaints.append(f"a dialog at {page.url}"), dialog.dismiss()))
+    page.on("dialog", opened)

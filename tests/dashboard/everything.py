@@ -78,7 +78,15 @@ def everything(text: Callable[[str], str]) -> StubConsole:
         workers=[fill(views.WorkerView)],
         workflows=[fill(views.WorkflowView)],
         audit=views.Page(items=[fill(views.AuditView)], next=text("next page")),
-        plan={"token": text("token"), "text": text("text"), "steps": [{text("fact"): text("fact")}]},
+        plan={
+            "token": text("token"),
+            "warnings": [text("warning")],
+            "outside_again": [text("step")],
+            "steps": [
+                {"step": text("step"), "fate": text("fate"), "effect": text("effect"), "keeps_key": True}
+            ],
+            "children": [{"run_id": text("run"), "workflow": text("workflow"), "fate": text("fate")}],
+        },
         act=views.ActionReply(run_id=RUN_ID, verb="retry", effect="new attempt", text=text("text")),
         bulk=msgspec.structs.replace(fill(views.BulkReply), matched=2, verb="retry", sample=runs),
     )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 
-from onceward.console import views
-from onceward.console.port import Action, BulkReply, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import Action, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.views import BulkReply
 from onceward.core.errors import ConfigError, OncewardError
 
 
@@ -35,46 +35,46 @@ class StubConsole:
             raise self.refuses
         return self.answers[name]
 
-    async def overview(self, *, window_ms: int = 3_600_000) -> views.Overview:
+    async def overview(self, *, window_ms: int = 3_600_000) -> Any:
         return self._give("overview", window_ms)
 
-    async def counts(self) -> views.Counts:
+    async def counts(self) -> Any:
         return self._give("counts")
 
-    async def runs(self, query: RunQuery) -> views.Page[views.RunSummary]:
+    async def runs(self, query: RunQuery) -> Any:
         return self._give("runs", query)
 
-    async def run(self, run_id: str, generation: int | None = None) -> views.RunDetail:
+    async def run(self, run_id: str, generation: int | None = None) -> Any:
         return self._give("run", run_id, generation)
 
-    async def events(self, query: EventQuery) -> views.Page[views.EventSummary]:
+    async def events(self, query: EventQuery) -> Any:
         return self._give("events", query)
 
-    async def event(self, source: str, event_id: str) -> views.EventDetail:
+    async def event(self, source: str, event_id: str) -> Any:
         return self._give("event", source, event_id)
 
-    async def deliveries(self, query: DeliveryQuery) -> views.Page[views.DeliveryView]:
+    async def deliveries(self, query: DeliveryQuery) -> Any:
         return self._give("deliveries", query)
 
-    async def delivery(self, delivery_id: str) -> views.DeliveryView:
+    async def delivery(self, delivery_id: str) -> Any:
         return self._give("delivery", delivery_id)
 
-    async def redeliver(self, delivery_id: str, *, actor: str) -> Mapping[str, Any]:
+    async def redeliver(self, delivery_id: str, *, actor: str) -> Any:
         return self._give("redeliver", delivery_id, actor)
 
-    async def sources(self) -> list[views.SourceView]:
+    async def sources(self) -> Any:
         return self._give("sources")
 
-    async def refusals(self, source: str | None = None) -> list[views.RefusalView]:
+    async def refusals(self, source: str | None = None) -> Any:
         return self._give("refusals", source)
 
-    async def workers(self) -> list[views.WorkerView]:
+    async def workers(self) -> Any:
         return self._give("workers")
 
-    async def workflows(self) -> list[views.WorkflowView]:
+    async def workflows(self) -> Any:
         return self._give("workflows")
 
-    async def audit(self, *, after: str | None = None, limit: int = 50) -> views.Page[views.AuditView]:
+    async def audit(self, *, after: str | None = None, limit: int = 50) -> Any:
         return self._give("audit", after, limit)
 
     async def plan(self, run_id: str, action: Action) -> Any:
@@ -82,7 +82,7 @@ class StubConsole:
             raise ConfigError("This console makes no plans.")
         return self._give("plan", run_id, action)
 
-    async def act(self, run_id: str, action: Action) -> views.ActionReply:
+    async def act(self, run_id: str, action: Action) -> Any:
         self.acted.append((run_id, action))
         return self._give("act", run_id, action)
 
@@ -108,6 +108,7 @@ class StubConsole:
         self._watchers.add(watcher)
         try:
             while True:
-                yield await watcher.get()
+                await watcher.get()
+                yield
         finally:
             self._watchers.discard(watcher)

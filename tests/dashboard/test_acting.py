@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from httpx import URL, ASGITransport, AsyncClient, Client
 from playwright.sync_api import Page, expect
 
 from onceward.web.access import Principal, Role
 from tests.dashboard.conftest import OpenPage, Serve
+from tests.dashboard.everything import RUN_ID, everything
 from tests.dashboard.serving import OPERATOR, PREFIX, Site
 from tests.dashboard.shop import Shop, shop_in
 from tests.helpers import eventually
@@ -273,10 +275,8 @@ def test_addresses_that_lead_nowhere_say_so(shop: Shop, site: Site, client: Clie
         assert client.get(site.url + path).status_code == status, path
 
 
-def test_every_link_between_pages_leads_somewhere(shop: Shop, site: Site, client: Client) -> None:
-    """From any depth, below any prefix."""
-    shop.emit("order.paid", "order-7")
-    shop.emit("order.ready", "order-9")
+def crawl(site: Site, client: Client) -> dict[str, int]:
+    """Follow every link from the first page on; give each kind of address with its status."""
     seen: dict[str, int] = {}
     waiting = [site.url]
     while waiting:
@@ -290,9 +290,75 @@ def test_every_link_between_pages_leads_somewhere(shop: Shop, site: Site, client
             joined = str(URL(address).join(link.replace("&amp;", "&")))
             assert joined.startswith(site.url), (address, link)
             waiting.append(joined)
-    assert len(seen) > 40
-
-    wrong = {address: status for address, status in seen.items() if status != 200}
     # Forms that are only posted to are no pages.
-    assert {address for address in wrong if not address.endswith(("/bulk", "/bulk/ask"))} == set(), wrong
+    return {kind: status for kind, status in seen.items() if not kind.endswith(("/bulk", "/bulk/ask"))}
+
+
+def test_every_link_between_pages_leads_somewhere(shop: Shop, site: Site, client: Client) -> None:
+    """From any depth, below any prefix."""
+    shop.emit("order.paid", "order-7")
+    shop.emit("order.ready", "order-9")
+    seen = crawl(site, client)
+
+    assert len(seen) > 40
+    assert {address: status for address, status in seen.items() if status != 200} == {}
     assert PREFIX in site.url
+
+
+@pytest.mark.postgres
+def test_every_page_stands_on_postgresql_too(postgres_dsn: str, serve: Serve, client: Client) -> None:
+    shop = Shop(postgres_dsn)
+    shop.site = serve(shop.console)
+    run_id = shop.emit("order.paid", "order-7")
+    shop.emit("order.ready", "order-9")
+    shop.emit("order.slow", "order-8")
+    seen = crawl(shop.site, client)
+    assert {address: status for address, status in seen.items() if status != 200} == {}
+
+    shop.is_away = False
+    form = {"csrf": OPERATOR.csrf, "request_id": "one"}
+    assert client.post(f"{shop.site.url}runs/{run_id}/retry", data=form).status_code == 303
+    eventually(lambda: shop.state(run_id) == "completed")
+
+
+def test_a_question_is_asked_with_all_that_is_known_and_answered(open_page: OpenPage, serve: Serve) -> None:
+    console = everything(str)
+    detail = console.answers["run"]
+    question = {
+        "why": "its process was lost",
+        "arguments": '{"order": "o-7"}',
+        "answers": ["happened", "fail"],
+    }
+    steps = [msgspec.structs.replace(detail.steps[0], label="charge", question=question)]
+    console.answers["run"] = msgspec.structs.replace(detail, steps=steps)
+    page = open_page()
+    page.goto(f"{serve(console).url}runs/{detail.run.run_id}")
+    expect(page.get_by_role("region", name="A question about charge")).to_contain_text("o-7")
+    page.get_by_role("link", name="Answer it").click()
+    expect(page.get_by_role("radio")).to_have_count(2)
+    page.get_by_role("radio", name="happened").check()
+    page.get_by_label("What it returned").fill('{"id": "ch_1"}')
+    page.get_by_role("button", name="Answer it").click()
+    page.wait_for_url("**did=answer*")
+
+    ((run_id, action),) = console.acted
+    assert (run_id, action.verb, action.answer, action.step) == (
+        detail.run.run_id,
+        "answer",
+        "happened",
+        "charge",
+    )
+    assert (action.result, action.actor, action.plan) == ({"id": "ch_1"}, "sam", "token")
+
+
+def test_the_plan_is_shown_before_and_sent_with_the_deed(open_page: OpenPage, serve: Serve) -> None:
+    console = everything(str)
+    page = open_page()
+    page.goto(f"{serve(console).url}runs/{RUN_ID}/restart")
+    expect(page.locator("main")).to_contain_text("what they do would happen again: step")
+    expect(page.get_by_role("table", name="What becomes of each step")).to_contain_text("fate")
+    page.get_by_role("button", name="Restart it").click()
+    page.wait_for_url("**did=restart*")
+
+    assert console.acted[0][1].plan == "token"
+    assert [question[1].verb for name, question in console.asked if name == "plan"] == ["restart"]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shlex
 
+import msgspec
 import pytest
 
 from onceward.console.port import EventQuery, RunQuery
-from onceward.console.views import DeliveryView, Failure, RunSummary, Slot
+from onceward.console.views import DeliveryView, Failure, RunSummary, Slot, StepView
 from onceward.core.errors import ConfigError
 from onceward.core.states import Effect, RunState, Verb
 from onceward.web.dashboard import curl, filters, groups, words
-from onceward.web.dashboard.actions import answers, json_of
+from onceward.web.dashboard.actions import json_of
 from onceward.web.dashboard.pages import did
 from onceward.web.dashboard.plots import plots, round_up
+from onceward.web.dashboard.questions import asked_of
+from tests.dashboard.filling import filled
 
 NOW = 1_764_000_000_000
 
@@ -165,7 +168,22 @@ def test_what_was_done_is_said_in_the_words_of_the_table_only() -> None:
 
 
 def test_answers_are_those_that_are_possible() -> None:
-    assert [word for word, _ in answers(None)] == ["retry", "fail"]
+    assert [word for word, _ in asked_of(None).answers] == ["retry", "fail"]
+    question = {"why": "its process was lost", "arguments": '{"order": 7}', "answers": ["happened", "fail"]}
+    step = msgspec.structs.replace(filled(StepView, str), question=question)
+    asked = asked_of(step)
+    assert (asked.why, asked.arguments) == ("its process was lost", {"order": 7})
+    assert [word for word, means in asked.answers if means] == ["happened", "fail"]
+    odd_ones: tuple[object, ...] = ("text", 7, [], {"arguments": "{", "answers": 7}, {"answers": ["other"]})
+    for odd in odd_ones:
+        assert asked_of(msgspec.structs.replace(step, question=odd)).answers
+
+
+def test_a_failure_is_told_with_its_cause_first() -> None:
+    message = "Step 'charge[o-7]' failed after 3 tries: ConnectionError: away"
+    assert words.gist("onceward.StepFailed", message) == "charge[o-7]: ConnectionError: away"
+    assert words.gist("StepFailed", "Step failed") == "StepFailed: Step failed"
+    assert words.gist("ValueError", message) == f"ValueError: {message}"
 
 
 def test_what_is_typed_must_be_json() -> None:

@@ -36,6 +36,7 @@ COMMANDS = {
     "completion": "onceward.cli.console.completion",
     "dead": "onceward.cli.console.dead",
     "deliveries": "onceward.cli.console.events:deliveries",
+    "doctor": "onceward.cli.console.doctor",
     "demo": "onceward.cli.demo.command",
     "dev": "onceward.cli.dev",
     "events": "onceward.cli.console.events:events",

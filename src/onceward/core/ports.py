@@ -433,6 +433,17 @@ class Store(Credentials, Protocol):
         """Give the entry of an operator's request, or None."""
         ...
 
+    def live(self, limit: int) -> list[str]:
+        """Give the ids of runs that are not over, those that were due first before the others."""
+        ...
+
+    def excerpt(self, tables: Sequence[str], run_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """Give the rows of some tables that belong to some runs, as `dump` does for all.
+
+        Tables of processes are given whole; of those that say nothing of single runs, nothing.
+        """
+        ...
+
     # reads
     def workflows(self) -> list[WorkflowRow]:
         """Give every registered workflow."""

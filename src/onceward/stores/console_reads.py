@@ -11,7 +11,7 @@ from typing import Any
 from onceward.core.model import AuditRow, EventRow, Millis
 from onceward.core.ports import EventLook, EventsFound, Listed, RecentRun, RunLook, RunsFound, Tally
 from onceward.core.states import RunState
-from onceward.stores.rows import RUN_WIDTH, to_listed_run, to_value, to_values
+from onceward.stores.rows import RUN_WIDTH, TABLES, to_listed_run, to_value, to_values
 
 AFTER_ALL = "~"
 """Sorts behind every id."""
@@ -119,6 +119,10 @@ class ConsoleReads:
         """Give how many runs each process owns."""
         return {process_id: int(count) for process_id, count in self._read("owned_counts")}
 
+    def live(self, limit: int) -> list[str]:
+        """Give the ids of runs that are not over, those that were due first before the others."""
+        return [run_id for (run_id,) in self._read("live_runs", limit=limit)]
+
     def recent_runs(self, since: str, limit: int) -> list[RecentRun]:
         """Give the newest runs from this run id on."""
         return [
@@ -141,3 +145,33 @@ class ConsoleReads:
         """Give the entry of an operator's request, or None."""
         rows = self._read("audit_of_request", request_id=request_id)
         return to_value(AuditRow, rows[0]) if rows else None
+
+
+_BY_RUN = {
+    "event": "select distinct x.* from {t}run r join {t}event x "
+    "on x.namespace = r.namespace and x.source = r.source and x.id = r.event_id",
+    "holder": "select distinct x.* from {t}run r join {t}holder x "
+    "on x.namespace = r.namespace and x.workflow = r.workflow and x.key = r.key",
+    "waiter": "select x.* from {t}run r join {t}waiter x "
+    "on x.namespace = r.namespace and x.workflow = r.workflow and x.key = r.key and x.run_id = r.run_id",
+}
+_WHOLE = frozenset({"process", "committer"})
+_OF_NO_RUN = frozenset({"delivery", "surplus", "unparsed", "refusal", "version", "skipped", "workflow"})
+
+
+def excerpt_statement(table: str, prefix: str, run_ids: str) -> str | None:
+    """Give the statement for the rows of a table that belong to runs; None where it has none.
+
+    Args:
+        table: one of `TABLES`.
+        prefix: of our tables.
+        run_ids: SQL that gives the ids.
+    """
+    if table not in TABLES:
+        raise ValueError(f"There is no table {table!r}; there are {', '.join(TABLES)}.")
+    if table in _OF_NO_RUN:
+        return None
+    if table in _WHOLE:
+        return f"select * from {prefix}{table} where namespace = :namespace"  # noqa: S608 - our own names
+    start = _BY_RUN.get(table, f"select r.* from {{t}}{table} r").replace("{t}", prefix)  # noqa: S608
+    return f"{start} where r.namespace = :namespace and r.run_id in ({run_ids})"

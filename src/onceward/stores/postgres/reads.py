@@ -20,7 +20,7 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import DeliveryFilter, EventFilter, Look, RunFilter
-from onceward.stores.console_reads import ConsoleReads
+from onceward.stores.console_reads import ConsoleReads, excerpt_statement
 from onceward.stores.postgres.connection import Link
 from onceward.stores.postgres.session import BEGIN_SNAPSHOT, Session
 from onceward.stores.postgres.statements import Call, Parameter, Statement, parameter, statement, text_array
@@ -230,6 +230,27 @@ class PostgresReads(ConsoleReads):
                 return {
                     table: session.execute_named(made.bind({"namespace": self.namespace.encode()}))
                     for table, made in dumps.items()
+                }
+
+        return self._reader.run(read)
+
+    def excerpt(self, tables: Sequence[str], run_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """Give the rows of some tables that belong to some runs, all seen at one moment."""
+        texts = {
+            table: excerpt_statement(
+                table, f'"{self.schema_name}".', "select unnest(cast(:run_ids as text[]))"
+            )
+            for table in tables
+        }
+        values = {"namespace": self.namespace.encode(), "run_ids": text_array(list(run_ids))}
+
+        def read(session: Session) -> dict[str, list[dict[str, Any]]]:
+            with session.transaction(BEGIN_SNAPSHOT):
+                return {
+                    table: []
+                    if text is None
+                    else session.execute_named(statement(f"excerpt_{table}", text).bind(values))
+                    for table, text in texts.items()
                 }
 
         return self._reader.run(read)

@@ -251,6 +251,18 @@ select q.process_id, count(*) from {t}queue q{by_owner}
 where q.namespace = :namespace and q.process_id is not null
 group by q.process_id
 
+-- name: live_runs
+-- Those that somebody holds, and those that wait, the longest due first.
+select * from (
+  select q.run_id from {t}queue q{by_owner}
+  where q.namespace = :namespace and q.process_id is not null limit :limit
+) owned
+union all
+select * from (
+  select q.run_id from {t}queue q
+  where q.namespace = :namespace and q.process_id is null order by q.due_at limit :limit
+) waiting
+
 -- name: recent_runs
 select r.state, r.created_at, r.started_at, r.ended_at from {t}run r
 where r.namespace = :namespace and r.run_id >= :since

@@ -20,7 +20,7 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import DeliveryFilter, EventFilter, Look, RunFilter
-from onceward.stores.console_reads import ConsoleReads
+from onceward.stores.console_reads import ConsoleReads, excerpt_statement
 from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
 from onceward.stores.sqlite.connection import Connections
 from onceward.stores.sqlite.writes import json_list
@@ -234,6 +234,20 @@ class SqliteReads(ConsoleReads):
                 cursor = connection.execute(_dump_statement(table), (self.namespace,))
                 names = [column[0] for column in cursor.description]
                 found[table] = [dict(zip(names, row, strict=True)) for row in cursor]
+        return found
+
+    def excerpt(self, tables: Sequence[str], run_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """Give the rows of some tables that belong to some runs, all seen at one moment."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        values = {"namespace": self.namespace, "run_ids": json_list(list(run_ids))}
+        with self._connections.snapshot() as connection:
+            for table in tables:
+                text = excerpt_statement(table, "onceward_", "select value from json_each(:run_ids)")
+                found[table] = []
+                if text is not None:
+                    cursor = connection.execute(text, values)
+                    names = [column[0] for column in cursor.description]
+                    found[table] = [dict(zip(names, row, strict=True)) for row in cursor]
         return found
 
 

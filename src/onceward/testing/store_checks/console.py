@@ -13,7 +13,9 @@ from onceward.testing.store_scene import (
     audit,
     event,
     move,
+    raised,
     steer,
+    step,
 )
 
 
@@ -171,3 +173,25 @@ def what_operators_did_is_listed_newest_first(stores: StoreFactory) -> None:
     assert found is not None
     assert (found.verb, found.detail) == ("bulk retry", "first")
     assert process.store.audit_of_request("clack") is None
+
+
+def an_excerpt_has_the_rows_of_its_runs_and_no_others(stores: StoreFactory) -> None:
+    """Each once, also an event of two of them; those of processes whole."""
+    process = Process(stores)
+    first, second = process.accept(accept("evt_1", "fulfil", "invoice"))[0].runs.values()
+    other = process.start("evt_2")
+    process.save(other, step("charge"))
+
+    found = process.store.excerpt(
+        ("event", "run", "queue", "step", "holder", "delivery", "process"), [first, second]
+    )
+    assert [row["id"] for row in found["event"]] == ["evt_1"]
+    assert {row["run_id"] for row in found["run"]} == {first, second}
+    assert {row["run_id"] for row in found["queue"]} == {first, second}
+    assert (found["step"], found["holder"], found["delivery"]) == ([], [], [])
+    assert [row["process_id"] for row in found["process"]] == [process.process_id]
+    assert [row["name"] for row in process.store.excerpt(["step"], [other.run_id])["step"]] == ["charge"]
+    assert raised(ValueError, lambda: process.store.excerpt(["nothing"], []))
+
+    assert process.store.live(10) == [other.run_id, first, second]
+    assert process.store.live(1) == [other.run_id, first]

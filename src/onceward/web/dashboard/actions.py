@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from onceward.console.port import Action, Console
-from onceward.console.views import RunDetail, StepView
+from onceward.console.views import RunDetail
 from onceward.core.errors import ConfigError, StateConflict
 from onceward.core.states import Effect, Verb
 from onceward.web.dashboard import curl, filters
 from onceward.web.dashboard.forms import Form, actor_of, posted
 from onceward.web.dashboard.pages import path_id, verb_of
+from onceward.web.dashboard.questions import asked_of
 from onceward.web.dashboard.render import Renderer, moved
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class Actions:
                 "plan": plan,
                 "given": given,
                 "question": question,
-                "answers": answers(question),
+                "asked": asked_of(question),
                 "curl": curl.verb(detail.run.run_id, verb) if self._renderer.api is not None else None,
             },
         )
@@ -123,23 +124,6 @@ class Actions:
             return Plan(missing=error.what)
         token = value.get("token") or "" if isinstance(value, dict) else ""
         return Plan(value, str(token))
-
-
-def answers(question: StepView | None) -> list[tuple[str, str]]:
-    """Give the answers that a held run takes: each word, and what it does."""
-    told = question.question if question is not None else None
-    possible = told.get("answers") if isinstance(told, dict) else None
-    if isinstance(possible, dict):
-        return [(str(word), str(means)) for word, means in possible.items()]
-    if isinstance(possible, list) and possible:
-        return [(str(word), ANSWERS.get(str(word), "")) for word in possible]
-    return list(ANSWERS.items())
-
-
-ANSWERS = {
-    "retry": "It goes on with another attempt; what is not saved runs again.",
-    "fail": "It is given up: the run is failed, and whoever waits for it is told so.",
-}
 
 
 def action(verb: Verb, form: Form, actor: str) -> Action:

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onceward.console.port import PAGE_MAX, Action, Console
+from onceward.console.port import PAGE_MAX, Action, Console, RunQuery
 from onceward.console.views import BulkReply
 from onceward.core.errors import ConfigError, NotFound, OncewardError
 from onceward.core.states import Verb
 from onceward.web.dashboard import filters
-from onceward.web.dashboard.actions import ANSWERS, MEANS, REQUEST_ID_CHARS_MAX
+from onceward.web.dashboard.actions import MEANS, REQUEST_ID_CHARS_MAX
 from onceward.web.dashboard.forms import Form, actor_of, posted
 from onceward.web.dashboard.pages import path_id
+from onceward.web.dashboard.questions import ANSWERS, TO_ANY_HOLD
 from onceward.web.dashboard.render import Renderer, moved
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Bulk:
             sample=sample,
         )
 
-    async def _all(self, query: filters.RunQuery, action: Action, progress: Progress) -> None:
+    async def _all(self, query: RunQuery, action: Action, progress: Progress) -> None:
         def note(reply: BulkReply) -> None:
             progress.reply = reply
 
@@ -189,7 +190,7 @@ def _verb(form: Form) -> tuple[Verb, str | None]:
     if text not in set(OFFERED):
         raise ConfigError(f"There is no bulk action {text[:100]!r}.", todo=f"There are {', '.join(OFFERED)}.")
     answer = form.get("answer") or "retry"
-    if answer not in ANSWERS:
+    if answer not in TO_ANY_HOLD:
         raise ConfigError(f"Many runs cannot be answered {answer[:100]!r}.", todo="Answer retry or fail.")
     return Verb(text), answer if text == Verb.ANSWER else None
 

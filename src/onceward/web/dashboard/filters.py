@@ -81,7 +81,7 @@ def run_query(filters: Given, now: Millis, *, limit: int = PAGE) -> RunQuery:
         )
     texts = {name: filters.get(name) for name in RUN_FIELDS if name not in ("since", "until", "problems")}
     return RunQuery(
-        **texts,  # type: ignore[arg-type]  # every one of these fields is a text or None
+        **texts,
         since=moment(filters.get("since"), now),
         until=moment(filters.get("until"), now),
         problems=flag(filters.get("problems"), "problems"),

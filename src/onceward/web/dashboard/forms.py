@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-from onceward.core.errors import ConfigError, OncewardError
+from onceward.core.errors import ConfigError, Forbidden
 from onceward.web.access import Principal, Role
 from onceward.web.dashboard.render import Who, may
 
@@ -22,14 +22,6 @@ FORM_BYTES_MAX = 2_000_000
 FIELDS_MAX = 1_000
 NOBODY = "dashboard"
 """The actor in the audit where nobody logs in."""
-
-
-class Forbidden(OncewardError):
-    """Who asked may not do that; nothing was done."""
-
-    code = "forbidden"
-    http_status = 403
-    title = "You may not do that"
 
 
 class Form:

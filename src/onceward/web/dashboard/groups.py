@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 
 from onceward.console.views import RunSummary
 from onceward.core.model import Millis
+from onceward.web.dashboard import words
 
 
 @dataclass(frozen=True)
 class Way:
-    """What a kind of problem means and what to do about it; *verb* can be done to all alike."""
+    """What a kind of problem means and what to do about it: *verb*, and to all alike where *is_bulk*."""
 
     means: str
     todo: str
     verb: str = "retry"
+    is_bulk: bool = True
 
 
 HELD: tuple[tuple[str, Way], ...] = (
@@ -75,6 +77,7 @@ QUESTION = Way(
     "A step began, and nobody knows how it ended: only a person can find out.",
     "Look at the other side whether it took effect, then answer on the page of the run.",
     "answer",
+    is_bulk=False,
 )
 FAILED = Way(
     "It used up its tries, or its code raised. Saved steps are kept.",
@@ -108,6 +111,8 @@ class Group:
     @property
     def told(self) -> str:
         """Give what the newest of them says."""
+        if self.state != "held":
+            return words.gist(self.kind, self.sample)
         return self.sample if self.sample.startswith(self.kind) else f"{self.kind}: {self.sample}"
 
     @property

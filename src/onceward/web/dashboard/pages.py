@@ -19,6 +19,7 @@ from onceward.core.errors import ConfigError, NotFound, OncewardError
 from onceward.core.states import TABLE, RunState, Verb
 from onceward.web.dashboard import curl, filters, groups
 from onceward.web.dashboard.plots import plots
+from onceward.web.dashboard.questions import asked_of
 from onceward.web.dashboard.render import Renderer, moved
 from onceward.web.dashboard.timeline import Window, timeline
 
@@ -75,6 +76,7 @@ class Pages:
                 "page": page,
                 "filters": given,
                 "saved": filters.SAVED,
+                "is_saved": any(given == saved for _, saved in filters.SAVED),
                 "query_string": filters.query_string,
                 "workflows": sorted(workflow.name for workflow in workflows),
                 "states": list(RunState),
@@ -98,7 +100,7 @@ class Pages:
                 "line": timeline(detail, self._renderer.now(), window),
                 "way": groups.way_of(detail.run) if detail.run.is_open_problem else None,
                 "did": did(given.get("did"), given.get("effect")),
-                "questions": [step for step in detail.steps if step.question is not None],
+                "questions": [(step, asked_of(step)) for step in detail.steps if step.question is not None],
                 "curls": curl.verbs(self._renderer.api, detail.run.run_id, detail.verbs),
                 "query_string": filters.query_string,
             },

@@ -22,6 +22,7 @@ from onceward.version import __version__
 from onceward.web.access import Principal, Role
 from onceward.web.dashboard import words
 from onceward.web.dashboard.assets import Assets
+from onceward.web.receiver import path_below_mount
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -83,6 +84,7 @@ class Renderer:
             plain=words.plain,
             meaning=words.meaning,
             counted=words.count,
+            gist=lambda failure: words.gist(failure.type, failure.message),
         )
 
     def page(
@@ -117,20 +119,14 @@ def may(principal: Principal | None, role: Role) -> bool:
     return principal is None or principal.may(role)
 
 
-def local_path(request: Request) -> str:
-    """Give the path below where the dashboard is mounted, with its leading slash."""
-    path, root = request.scope["path"], request.scope.get("root_path", "")
-    return (path[len(root) :] if root and path.startswith(root) else path) or "/"
-
-
 def root_of(request: Request) -> str:
     """Give the way from a page to the dashboard's first one: ``./``, ``../``, ``../../``."""
-    return "../" * (local_path(request).count("/") - 1) or "./"
+    return "../" * (path_below_mount(request.scope).count("/") - 1) or "./"
 
 
 def section_of(request: Request) -> str:
     """Give the first part of the path: which entry of the menu is current."""
-    return local_path(request).split("/")[1]
+    return path_below_mount(request.scope).split("/")[1]
 
 
 def moved(request: Request, to: str) -> Response:

@@ -7,6 +7,7 @@ or marks up, which is the templates' part.
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ SHOWN_CHARS_MAX = 200_000
 
 NONE = "\N{EN DASH}"
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_STEP_FAILED = re.compile(r"Step '(.*?)' failed after \d+ tr(?:y|ies): (.*)", re.DOTALL)
 _STEP_MEANING = {
     "open": "Under way, or to be tried again.",
     "done": "Done; its result is saved.",
@@ -115,6 +117,12 @@ def pretty(value: Any) -> str:
 def plain(value: Any) -> Any:
     """Give a view as the JSON that the REST API would send."""
     return msgspec.to_builtins(value)
+
+
+def gist(type_name: str, message: str) -> str:
+    """Give a failure in one line, with what went wrong first: of a step's failure its cause."""
+    found = _STEP_FAILED.fullmatch(message) if type_name.endswith("StepFailed") else None
+    return f"{found[1]}: {found[2]}" if found else f"{type_name}: {message}"
 
 
 def count(number: int, one: str, many: str = "") -> str:

@@ -67,7 +67,8 @@ async function refresh() {
   if (isFetching) { isWanted = true; return; }
   isFetching = true;
   try {
-    const reply = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "error", cache: "no-store" });
+    const reply = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual", cache: "no-store" });
+    if (reply.type === "opaqueredirect") { show("log in"); return; } // the session is over
     if (!reply.ok) { show("stopped"); return; }
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
     setNow(page.body.dataset.now);
@@ -103,7 +104,11 @@ export function listen() {
       wasOpen = true;
     });
     stream.addEventListener("change", soon);
-    stream.addEventListener("error", () => { if (stream?.readyState === EventSource.CLOSED) show("stopped"); });
+    stream.addEventListener("error", () => {
+      if (stream?.readyState !== EventSource.CLOSED) return; // the browser asks again by itself
+      show("stopped");
+      refresh(); // which finds out whether somebody has to log in
+    });
   }
   function close() {
     stream?.close();

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
+import signal
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -12,7 +14,7 @@ from click.testing import CliRunner
 
 from onceward.cli.main import main
 from onceward.web.auth import accounts
-from tests.cli.running import SHOP, ask, onceward, running
+from tests.cli.running import SECONDS, SHOP, ask, onceward, running
 
 PASSWORD = "correct horse battery"
 
@@ -169,3 +171,24 @@ def test_a_link_is_made_by_hand(shop: Path) -> None:
 
     assert re.fullmatch(r"http://127\.0\.0\.1:8123/login\?link=owl_\S+\n", made.stdout)
     assert accounts.LINK_MS == 600_000
+
+
+def test_an_open_page_does_not_hold_the_end_up(shop: Path) -> None:
+    made = onceward("tokens", "add", "ci", "shop:app", cwd=shop)
+    headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
+    with running("serve", "shop:app", "--port", "0", "--drain", "2s", cwd=shop) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port(), timeout=SECONDS)
+        connection.request("GET", "/api/v1/changes", headers=headers)
+        reply = connection.getresponse()
+        first = reply.read(5)
+
+        server.signal(signal.SIGTERM)
+        rest = reply.read()
+        status = server.status()
+        said = server.said()
+        connection.close()
+
+    assert first == b"retry"
+    assert rest.endswith(b"\n\n")
+    assert status == 0
+    assert "Traceback" not in said

@@ -284,3 +284,19 @@ async def test_the_sites_lifespan_opens_and_closes_the_app(tmp_path: Path) -> No
     await task
 
     assert sent == [("lifespan.startup.complete", True), ("lifespan.shutdown.complete", False)]
+
+
+@pytest.mark.anyio
+async def test_streams_end_when_the_server_stops(tmp_path: Path) -> None:
+    app = make_shop(f"sqlite:///{tmp_path / 'store.db'}")
+    site = site_for(app, api=True, dashboard=True, cost=CHEAP)
+    async with served(app, site) as client:
+        asked = [asyncio.create_task(client.get(path)) for path in (f"{V1}/changes", "/live")]
+        await eventually_async(lambda: asyncio.sleep(0, len(site._gate._streams) == 2))
+
+        site.end_streams()
+        replies = await asyncio.gather(*asked)
+
+    assert [reply.status_code for reply in replies] == [200, 200]
+    assert all("event: open" in reply.text for reply in replies)
+    assert site._gate._streams == set()

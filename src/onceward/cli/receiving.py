@@ -210,6 +210,10 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         _log.info("draining, a second signal stops at once")
+        # A page that is open somewhere would hold the end up until its stream is over.
+        end_streams = getattr(self.config.app, "end_streams", None)
+        if end_streams is not None:
+            end_streams()
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:

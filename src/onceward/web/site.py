@@ -70,6 +70,10 @@ class Site:
         if scope["type"] == "lifespan" and self._api is not None:
             await self._api.close()
 
+    def end_streams(self) -> None:
+        """End the replies that go on; their readers ask again, and find another server."""
+        self._gate.end_streams()
+
     async def _behind(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = path_below_mount(scope)
         if self._api is not None and path.startswith(f"{PREFIX}/"):

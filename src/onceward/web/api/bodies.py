@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,7 +16,7 @@ class Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         request_id: the same id does it once; so does the header ``Idempotency-Key``.
     """
 
-    request_id: str | None = None
+    request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
 
 
 class Resume(Plain, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,7 +110,7 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     query: Filter
     action: Planned
     dry_run: bool = True
-    request_id: str | None = None
+    request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
 
 
 class Redeliver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

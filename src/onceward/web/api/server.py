@@ -180,20 +180,23 @@ def _is_json(scope: Scope) -> bool:
 
 
 def _request_id(scope: Scope, body: Any) -> str | None:
-    named = header(scope, b"idempotency-key").strip().strip('"') or None
+    """Give the request's id; one that is there and says nothing would protect nobody, and is refused."""
+    sent = [value for name, value in scope["headers"] if name == b"idempotency-key"]
     written = getattr(body, "request_id", None)
-    if named and written and named != written:
+    named = [bytes(value).decode("latin-1").strip().strip('"') for value in sent]
+    found = {*named, *([] if written is None else [written])}
+    if len(found) > 1:
         raise ConfigError("Idempotency-Key and request_id differ.", todo="Send one of them.")
-    found = named or written
-    if found is None:
+    if not found:
         return None
-    if not 0 < len(found) <= KEY_CHARS_MAX or not found.isprintable():
+    (request_id,) = found
+    if not 0 < len(request_id) <= KEY_CHARS_MAX or not request_id.isprintable():
         raise BodyMalformed(
             "The request id cannot be kept.",
             means="Nothing was done.",
             todo=f"Use up to {KEY_CHARS_MAX} printable characters, for instance a UUID.",
         )
-    return found
+    return request_id
 
 
 def _openapi() -> HttpResponse:

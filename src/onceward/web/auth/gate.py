@@ -6,6 +6,7 @@ do not come this way.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -16,7 +17,7 @@ from onceward.core.messages import HttpResponse
 from onceward.web.access import Principal
 from onceward.web.auth.guard import PRINCIPAL, SAFE_METHODS, Gone, Guard, header
 from onceward.web.auth.headers import hardened
-from onceward.web.port import Receive, Scope, Send
+from onceward.web.port import Message, Receive, Scope, Send
 from onceward.web.problems import problem, problem_of, problem_of_error
 from onceward.web.receiver import path_below_mount, send_response
 
@@ -26,6 +27,7 @@ LOGIN = "/login"
 PUBLIC = frozenset({LOGIN, "/login.css"})
 PUBLIC_PREFIX = "/static/"
 
+_ENDED = "the server stops"
 _FAILED = problem(500, "error", "Something went wrong", "The server's log says more.")
 log = logging.getLogger("onceward.web")
 
@@ -43,6 +45,12 @@ class Gate:
         self._app = app
         self._guard = guard
         self._has_login = has_login
+        self._streams: set[asyncio.Task[object]] = set()
+
+    def end_streams(self) -> None:
+        """End the replies that go on, so that a server that stops need not wait for them."""
+        for task in self._streams:
+            task.cancel(_ENDED)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -97,19 +105,35 @@ class Gate:
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
+        task = asyncio.current_task()
+        assert task is not None
 
-        async def sending(message: object) -> None:
+        async def sending(message: Message) -> None:
             nonlocal started
             started = True
-            await send(message)  # type: ignore[arg-type]
+            if message["type"] == "http.response.start" and _goes_on(message):
+                self._streams.add(task)
+            await send(message)
 
         try:
             await self._app(scope, receive, sending)
+        except asyncio.CancelledError as cancelled:
+            if cancelled.args != (_ENDED,) or task not in self._streams:
+                raise
+            task.uncancel()
+            await send({"type": "http.response.body", "body": b""})
         except Exception:
             log.exception("a request failed: %s", ascii(scope["method"]))
             if started:
                 raise
             await send_response(send, _FAILED, head_only=scope["method"] == "HEAD")
+        finally:
+            self._streams.discard(task)
+
+
+def _goes_on(head: Message) -> bool:
+    kinds = [value for name, value in head["headers"] if name == b"content-type"]
+    return any(kind.startswith(b"text/event-stream") for kind in kinds)
 
 
 def principal_of(scope: Scope) -> Principal:

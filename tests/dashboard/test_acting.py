@@ -79,6 +79,8 @@ def test_a_run_is_restarted_replayed_and_its_generations_stay(
 
     page.get_by_role("navigation", name="What can be done").get_by_role("link", name="Replay").click()
     page.get_by_label("Begin at step").select_option("charge")
+    page.get_by_role("button", name="Choose").click()
+    expect(page.locator("main")).to_contain_text("It begins at charge")
     page.get_by_label("Other payload").fill('{"edited": true}')
     page.get_by_role("button", name="Replay it").click()
     page.wait_for_url(re.compile("did=replay"))
@@ -376,10 +378,17 @@ def test_the_plan_is_shown_before_and_sent_with_the_deed(open_page: OpenPage, se
     console = everything(str)
     page = open_page()
     page.goto(f"{serve(console).url}runs/{RUN_ID}/restart")
+    label = console.answers["run"].steps[0].label
+    page.get_by_text("Or run only some").click()
+    page.get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="Choose").click()
+    expect(page.locator("main")).to_contain_text(f"It runs again: {label}")
     expect(page.locator("main")).to_contain_text("what they do would happen again: step")
     expect(page.get_by_role("table", name="What becomes of each step")).to_contain_text("fate")
     page.get_by_role("button", name="Restart it").click()
     page.wait_for_url("**did=restart*")
 
-    assert console.acted[0][1].plan == "token"
-    assert [question[1].verb for name, question in console.asked if name == "plan"] == ["restart"]
+    ((_, action),) = console.acted
+    assert (action.plan, action.drop, action.from_step) == ("token", [label], None)
+    asked = [question[1] for name, question in console.asked if name == "plan"]
+    assert [(question.verb, question.drop) for question in asked] == [("restart", None), ("restart", [label])]

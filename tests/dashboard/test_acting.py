@@ -79,7 +79,7 @@ def test_a_run_is_restarted_replayed_and_its_generations_stay(
 
     page.get_by_role("navigation", name="What can be done").get_by_role("link", name="Replay").click()
     page.get_by_label("Begin at step").select_option("charge")
-    page.get_by_role("button", name="Choose").click()
+    page.get_by_role("button", name="Show its plan").click()
     expect(page.locator("main")).to_contain_text("It begins at charge")
     page.get_by_label("Other payload").fill('{"edited": true}')
     page.get_by_role("button", name="Replay it").click()
@@ -381,7 +381,7 @@ def test_the_plan_is_shown_before_and_sent_with_the_deed(open_page: OpenPage, se
     label = console.answers["run"].steps[0].label
     page.get_by_text("Or run only some").click()
     page.get_by_role("checkbox").first.check()
-    page.get_by_role("button", name="Choose").click()
+    page.get_by_role("button", name="Show its plan").click()
     expect(page.locator("main")).to_contain_text(f"It runs again: {label}")
     expect(page.locator("main")).to_contain_text("what they do would happen again: step")
     expect(page.get_by_role("table", name="What becomes of each step")).to_contain_text("fate")

@@ -21,7 +21,14 @@ class Way:
     is_bulk: bool = True
 
 
+QUESTION = Way(
+    "A step began, and nobody knows how it ended: only a person can find out.",
+    "Look at the other side whether it took effect, then answer on the page of the run.",
+    "answer",
+    is_bulk=False,
+)
 HELD: tuple[tuple[str, Way], ...] = (
+    ("outcome unknown", QUESTION),
     (
         "the key of step",
         Way(
@@ -73,11 +80,8 @@ HELD: tuple[tuple[str, Way], ...] = (
 )
 """Held runs by how their reason begins; the same words as in the page about operating."""
 
-QUESTION = Way(
-    "A step began, and nobody knows how it ended: only a person can find out.",
-    "Look at the other side whether it took effect, then answer on the page of the run.",
-    "answer",
-    is_bulk=False,
+OTHER = Way(
+    "It stopped for a person; its reason says why.", "Do what the reason asks, then answer retry.", "answer"
 )
 FAILED = Way(
     "It used up its tries, or its code raised. Saved steps are kept.",
@@ -147,7 +151,7 @@ def way_of(run: RunSummary) -> Way:
     if run.state != "held":
         return FAILED
     reason = run.reason or ""
-    return next((way for begin, way in HELD if reason.startswith(begin)), QUESTION)
+    return next((way for begin, way in HELD if reason.startswith(begin)), OTHER)
 
 
 def _told(run: RunSummary) -> tuple[str, str]:

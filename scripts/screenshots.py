@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from onceward import App, Context, Event, Permanent, Retry
+from onceward import App, Context, Event, OutcomeUnknown, Permanent, Retry
 from onceward import event as e
 from onceward.console.local import LocalConsole
 from onceward.console.port import Action
@@ -96,6 +96,15 @@ def shop() -> App:
     @app.workflow(on="order.ready", key=e.payload["parcel"])
     async def ship(_ctx: Context, event: Event) -> str:
         return f"shipped {event.subject}"
+
+    @app.step(unknown="ask")
+    async def print_label(order: str, printer: str) -> str:
+        raise OutcomeUnknown(f"{printer} closed the connection while it printed the label of {order}")
+
+    @app.workflow(on="parcel.packed")
+    async def label(ctx: Context, event: Event) -> str:
+        await ctx.step.run("load order", load_order, event.subject or "")
+        return await print_label(event.subject or "", "printer-2.example")
 
     @app.workflow(on="address.changed")
     async def change_address(ctx: Context, event: Event) -> None:
@@ -188,10 +197,15 @@ async def present(app: App, send: Callable[[str, bytes, dict[str, str]], Any]) -
         await send("stripe", *stripe_delivery(f"order-90{number}", "whsec_" + "of somebody else" * 2))
     await send("carrier", b'{"parsel": 7}', {})
     await app.emit("order.paid", {"parcel": "p-9"}, subject="order-slow-7")
+    asking = await app.emit("parcel.packed", {"weight": 1200}, subject="order-4102")
     failing = await app.emit("refund.asked", {"amount": 900}, subject="order-4117")
     shown = await send("stripe", *stripe_delivery("order-4117", SECRET))
     await settled(app)
-    run_ids = {"shown": shown["events"][0]["runs"][0], "failed": failing.runs[0].run_id}
+    run_ids = {
+        "shown": shown["events"][0]["runs"][0],
+        "failed": failing.runs[0].run_id,
+        "asking": asking.runs[0].run_id,
+    }
     act = Action(verb="replay", actor="sam", request_id="replay-of-a-picture")
     await console.act(run_ids["shown"], act)
     await console.act(run_ids["failed"], Action(verb="retry", actor="sam", request_id="retry-of-a-picture"))
@@ -271,6 +285,8 @@ def take(browser: Browser, shop: Shop, images: Path) -> None:
         ("runs", "runs", {}, None),
         ("run", f"runs/{shown}", {}, open_charge),
         ("run-dark", f"runs/{failed}", {"color_scheme": "dark"}, None),
+        ("question", f"runs/{shop.run_ids['asking']}", {}, None),
+        ("restart", f"runs/{shown}/restart?from_step=charge_card", {}, None),
         ("dead-letters", "dead", {}, None),
         ("phone", f"runs/{failed}", {"viewport": PHONE, "device_scale_factor": 2}, None),
     ]
@@ -281,7 +297,8 @@ def take(browser: Browser, shop: Shop, images: Path) -> None:
         page = context.new_page()
         page.set_default_timeout(LOAD_MS)
         page.goto(f"{shop.address}/dashboard/{path}")
-        page.wait_for_selector("[data-live-state=live]")
+        if page.locator("[data-live]").count():
+            page.wait_for_selector("[data-live-state=live]")
         if prepare:
             prepare(page)
         page.screenshot(path=images / f"{name}.png")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onceward import App, Context, Event, Retry
+from onceward import App, Context, Event, OutcomeUnknown, Retry
 from onceward import event as e
 from onceward.console.local import LocalConsole
 from onceward.core.arrival import Incoming, Verified
@@ -62,6 +62,17 @@ class Shop:
         @app.workflow(on="order.ready", key=e.payload["parcel"])
         async def ship(ctx: Context, event: Event) -> str:
             return "shipped"
+
+        @app.step(unknown="ask")
+        async def print_label(order: str) -> str:
+            if self.is_away:
+                raise OutcomeUnknown("the printer did not answer")
+            self.charged.append(f"label of {order}")
+            return f"label of {order}"
+
+        @app.workflow(on="order.labelled")
+        async def label(ctx: Context, event: Event) -> str:
+            return await print_label(event.subject or "")
 
         @app.workflow(on="order.slow")
         async def slow(ctx: Context, event: Event) -> str:

@@ -344,6 +344,67 @@ def test_every_page_stands_on_postgresql_too(postgres_dsn: str, serve: Serve, cl
     eventually(lambda: shop.state(run_id) == "completed")
 
 
+@pytest.mark.parametrize(
+    ("answer", "result", "output", "printed"),
+    [
+        ("happened", '"label 7"', "label 7", []),
+        ("did_not_happen", "", "label of order-7", ["label of order-7"]),
+    ],
+)
+def test_an_unknown_outcome_is_asked_for_and_the_answer_is_what_the_run_goes_on_with(
+    shop: Shop, site: Site, open_page: OpenPage, answer: str, result: str, output: str, printed: list[str]
+) -> None:
+    run_id = shop.emit("order.labelled", "order-7")
+    shop.is_away = False
+    page = open_page()
+    page.goto(f"{site.url}dead")
+    expect(page.locator(".group")).to_contain_text("nobody knows how it ended")
+    page.get_by_role("link", name="Answer it").click()
+    expect(page.locator("main")).to_contain_text("Did print_label take effect?")
+    expect(page.locator("figure", has_text="What it was called with")).to_contain_text("order-7")
+    page.get_by_role("radio", name=re.compile(f"^{answer} ")).check()
+    if result:
+        page.get_by_label("What it returned").fill(result)
+    page.get_by_role("button", name="Answer it").click()
+
+    expect(page.locator("h1 .state")).to_have_text("completed")
+    expect(page.get_by_role("figure", name="Output").last).to_contain_text(output)
+    assert shop.charged == printed
+    assert shop.state(run_id) == "completed"
+
+
+def test_a_restart_shows_what_happens_again_and_does_what_was_looked_at(
+    shop: Shop, site: Site, open_page: OpenPage
+) -> None:
+    shop.is_away = False
+    run_id = shop.emit("order.paid", "order-7")
+    page = open_page()
+    page.goto(f"{site.url}runs/{run_id}/restart")
+    expect(page.locator("main")).to_contain_text("what they do would happen again: load order, charge")
+    page.get_by_label("Begin at step").select_option("charge")
+    page.get_by_role("button", name="Show its plan").click()
+    row = page.get_by_role("table", name="What becomes of each step").locator("tr", has_text="load order")
+    expect(row).to_contain_text("kept")
+    page.get_by_role("button", name="Restart it").click()
+    page.wait_for_url("**did=restart*")
+
+    eventually(lambda: shop.charged == ["order-7"] * 2)
+    expect(page.locator("#timeline")).to_contain_text("copied")
+
+
+def test_a_plan_that_is_no_longer_true_is_refused(shop: Shop, site: Site, client: Client) -> None:
+    shop.is_away = False
+    run_id = shop.emit("order.paid", "order-7")
+    page = client.get(f"{site.url}runs/{run_id}/restart").text
+    form = {"csrf": OPERATOR.csrf, "plan": field(page, "plan"), "request_id": "one"}
+    assert client.post(f"{site.url}runs/{run_id}/restart", data=form).status_code == 303
+    eventually(lambda: shop.state(run_id) == "completed")
+
+    late = client.post(f"{site.url}runs/{run_id}/restart", data={**form, "request_id": "two"})
+    assert late.status_code == 409
+    eventually(lambda: shop.charged == ["order-7"] * 2)
+
+
 def test_a_question_is_asked_with_all_that_is_known_and_answered(open_page: OpenPage, serve: Serve) -> None:
     console = everything(str)
     detail = console.answers["run"]

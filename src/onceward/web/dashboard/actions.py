@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MEANS = {
     Verb.RETRY: "Begins the next attempt of the same generation. Saved results are kept; the failure that ended the last attempt is opened again.",
-    Verb.RESTART: "Begins a new generation: every step runs again, with new idempotency keys. What was charged is charged again.",
+    Verb.RESTART: "Begins a new generation. What is not kept runs again, with new idempotency keys: what was charged is charged again.",
     Verb.REPLAY: "Makes a new run of the same event, beside this one, which does not change.",
     Verb.CANCEL: "Ends the run from outside. Its clean-up steps still run.",
     Verb.ANSWER: "Lets the held run go on, or gives it up.",

@@ -200,8 +200,8 @@ def questions(count: int, now: int, runs: Sequence[str], failed: Sequence[str]) 
     }
 
 
-async def ask(app: App, count: int, now: int) -> dict[str, list[float]]:
-    """Ask each question; give how long each answer took, in milliseconds."""
+async def ask(app: App, count: int, now: int) -> dict[str, list[tuple[float, float]]]:
+    """Ask each question; give how long each answer took, in milliseconds, and of that this process's CPU."""
     await app.open(runs=False)
     try:
         console, draw = LocalConsole(app), random.Random(11)
@@ -213,20 +213,24 @@ async def ask(app: App, count: int, now: int) -> dict[str, list[float]]:
             ).items
         ]
         failed = [run.run_id for run in (await console.runs(RunQuery(problems=True, limit=200))).items]
-        took: dict[str, list[float]] = {}
+        took: dict[str, list[tuple[float, float]]] = {}
         for name, question in questions(count, now, far, failed).items():
             took[name] = []
             for _ in range(ASKED + 1):
-                began = time.perf_counter()
+                began, began_cpu = time.perf_counter(), time.process_time()
                 await question(console, draw)
-                took[name].append((time.perf_counter() - began) * 1_000)
+                cpu = time.process_time() - began_cpu
+                took[name].append(((time.perf_counter() - began) * 1_000, cpu * 1_000))
         return {name: values[1:] for name, values in took.items()}
     finally:
         await app.close("1s")
 
 
 def measure(store: str, url: str | None, count: int) -> dict[str, dict[str, float]]:
-    """Give p50 and p95 of each question in milliseconds."""
+    """Give p50 and p95 of each question in milliseconds, and p50 of the CPU of this process.
+
+    That is all there is on SQLite, and tells a slow answer from a busy machine; PostgreSQL's is not in it.
+    """
     with open_databases(store, url) as databases, databases.fresh("console") as fresh:
         app = App(fresh.url, poll="10s", lease="60s")
         empty = make_store(app.settings, now_ms=lambda: time.time_ns() // 1_000_000, draw=random.random)
@@ -238,18 +242,26 @@ def measure(store: str, url: str | None, count: int) -> dict[str, dict[str, floa
         took = asyncio.run(ask(app, count, now))
     return {
         name: {
-            "p50_ms": round(sorted(values)[len(values) // 2], 1),
-            "p95_ms": round(sorted(values)[len(values) * 95 // 100], 1),
+            "p50_ms": percentile([wall for wall, _ in values], 50),
+            "p95_ms": percentile([wall for wall, _ in values], 95),
+            "cpu_ms": percentile([cpu for _, cpu in values], 50),
         }
         for name, values in took.items()
     }
 
 
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Give what so many percent of the values do not exceed."""
+    return round(sorted(values)[len(values) * percent // 100], 1)
+
+
 def table(found: dict[str, dict[str, float]]) -> str:
     """Give the result for people; what takes longer than it may is marked."""
     width = max(map(len, found))
-    lines = [f"{'':{width}}  p50 ms  p95 ms"]
+    lines = [f"{'':{width}}  p50 ms  p95 ms  CPU ms"]
     for name, values in found.items():
         mark = "  SLOW" if values["p95_ms"] > SLOW_MS else ""
-        lines.append(f"{name:{width}}  {values['p50_ms']:6.1f}  {values['p95_ms']:6.1f}{mark}")
+        lines.append(
+            f"{name:{width}}  {values['p50_ms']:6.1f}  {values['p95_ms']:6.1f}  {values['cpu_ms']:6.1f}{mark}"
+        )
     return "\n".join(lines)

@@ -59,11 +59,15 @@ API: tuple[Part, ...] = (
         "onceward",
         ("Context", "SyncContext", "Event", "event", "Retry", "IdempotencyKey", "AUTO", "Step", "Workflow"),
     ),
+    Part("What a check function returns", "onceward", ("Happened", "DidNotHappen")),
     Part("ctx.step", "onceward.authoring.verbs", ("StepVerbs",)),
     Part("ctx.step, blocking", "onceward.authoring.sync_verbs", ("SyncStepVerbs",)),
-    Part("Runs and events", "onceward", ("RunHandle", "Emitted", "EventView", "RunState")),
+    Part(
+        "Runs and events", "onceward", ("RunHandle", "Plan", "Question", "Emitted", "EventView", "RunState")
+    ),
     Part("The handle of a run, blocking", "onceward.sync", ("SyncRunHandle",)),
     Part("What a verb answers", "onceward.core.steer", ("Reply",)),
+    Part("What a plan says", "onceward.core.plan", ("PlannedStep", "PlannedChild", "Fate", "ChildFate")),
     Part(
         "Rows",
         "onceward.core.model",
@@ -100,6 +104,7 @@ API: tuple[Part, ...] = (
             "NotAwaited",
             "NotFound",
             "NotStorable",
+            "PlanNeeded",
             "RunFailed",
             "RunWasCancelled",
             "StateConflict",
@@ -296,6 +301,8 @@ A run is in exactly one state. The last three are terminal: only a verb leaves t
 Verbs are methods of a run's handle, `app.run(run_id)`. What a cell says is `reply.text`. A refusal is
 the error `StateConflict`; it says what to do instead, and nothing was changed. A queued run that ran
 before, and was put back or lost its process, is cancelled like a running one: its clean-up steps run.
+A retry of a failed run whose steps were undone is refused: {states.UNDONE.reply}; {states.UNDONE.hint}.
+What a held run can be answered hangs on why it is held: `questions()` and its `reason` say that.
 
 {header}
 {newline.join(table)}

@@ -12,7 +12,7 @@ from typing import Any, cast
 from benchmarks.job import Job
 from onceward import App, __version__
 from onceward.core.ids import IdSource
-from onceward.core.ports import Batch, BatchResult, Store
+from onceward.core.ports import Batch, BatchResult, Begun, Store
 
 WARM_UP_RUNS = 50
 
@@ -46,6 +46,16 @@ class CountedStore:
         if result.claimed:
             self.claimed_at = time.perf_counter()
         return result
+
+    def begin(self, process_id: str, epoch: int, batch: Batch) -> Begun | None:
+        """Send a batch, if the store can do that without waiting."""
+        begun = self._store.begin(process_id, epoch, batch)
+        if begun is not None:
+            self.batches += 1
+            self.transactions += 1
+            if batch.claims:
+                self.claimed_at = time.perf_counter()
+        return begun
 
 
 class CountedApp(App):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         OncewardError,
         OutcomeUnknown,
         Permanent,
+        PlanNeeded,
         RetryLater,
         RunCancelled,
         RunFailed,
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
         WorkflowUnknown,
     )
     from onceward.core.paths import event
+    from onceward.core.plan import Plan
     from onceward.core.retry import Retry
     from onceward.core.states import RunState
+    from onceward.core.unknown import DidNotHappen, Happened, Question
     from onceward.handles import Emitted, EventView, RunHandle
 
 __all__ = [
@@ -58,9 +61,11 @@ __all__ = [
     "ConfigError",
     "Context",
     "DeadlineExceeded",
+    "DidNotHappen",
     "Emitted",
     "Event",
     "EventView",
+    "Happened",
     "HistoryMismatch",
     "IdClash",
     "IdempotencyKey",
@@ -72,6 +77,9 @@ __all__ = [
     "OncewardError",
     "OutcomeUnknown",
     "Permanent",
+    "Plan",
+    "PlanNeeded",
+    "Question",
     "Retry",
     "RetryLater",
     "RunCancelled",
@@ -99,10 +107,14 @@ _HOMES = {
     "AUTO": "onceward.authoring.keys",
     "App": "onceward.app",
     "Context": "onceward.authoring.context",
+    "DidNotHappen": "onceward.core.unknown",
     "Emitted": "onceward.handles",
     "Event": "onceward.authoring.event",
     "EventView": "onceward.handles",
+    "Happened": "onceward.core.unknown",
     "IdempotencyKey": "onceward.authoring.keys",
+    "Plan": "onceward.core.plan",
+    "Question": "onceward.core.unknown",
     "Retry": "onceward.core.retry",
     "RunHandle": "onceward.handles",
     "RunState": "onceward.core.states",

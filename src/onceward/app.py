@@ -72,7 +72,7 @@ class App(Registry, Receiving):
         self._syncs: dict[int, SyncApp] = {}  # by process: a fork needs one of its own
         self._pid = 0
         self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
-        self._desk = Desk(self._workflows, lambda: self.worker)
+        self._desk = self.desk = Desk(self._workflows, self._steps, lambda: self.worker)
         self._prepare_receiving()
 
     def configure(self, **settings: Any) -> None:
@@ -382,21 +382,20 @@ class App(Registry, Receiving):
         """
         event_id: str | None = kwargs.pop("id", None)
         self._known(workflow)
+        event_id = None if event_id is None else checked_id(event_id)
         frame = frame_var.get()
         if frame is not None:
             session: Any = frame.session
-            accept = session.start_inside(
-                frame, workflow, args, kwargs, None if event_id is None else checked_id(event_id)
-            )
+            accept = session.start_inside(frame, workflow, args, kwargs, event_id)
             before = [] if event_id is None else await self._runs_before(accept)
-            run_id = before[0] if before else accept.runs[0].run_id
-            return RunHandle(self._desk, run_id, workflow, is_duplicate=bool(before))
+            if before:
+                return RunHandle(self._desk, before[0], workflow, is_duplicate=True)
+            (wanted,), place = accept.runs, (workflow.name, accept.event.source, accept.event.id)
+            return RunHandle(self._desk, wanted.run_id, workflow, started_by=place)
         self._refuse_in_workflow("start")
         worker = self.worker
         text = workflow.pack(args, kwargs, limit_bytes=self.settings.value_bytes_max)
-        hashed = None
-        if event_id is not None:
-            event_id, hashed = checked_id(event_id), ids.content_hash(text)
+        hashed = None if event_id is None else ids.content_hash(text)
         accept = start_accept(worker, workflow, event_id, text, hashed)
         accepted = await worker.accept(accept)
         if accepted.is_clash:
@@ -460,6 +459,7 @@ class App(Registry, Receiving):
         state: RunState | str | None = None,
         source: str | None = None,
         event_id: str | None = None,
+        key: str | None = None,
         problems: bool = False,
         before: str | None = None,
         limit: int = 100,
@@ -471,6 +471,7 @@ class App(Registry, Receiving):
             state: only in this state.
             source: with *event_id*, only the runs of this event.
             event_id: see *source*.
+            key: only those about this, as `RunRow.key` has it, of every workflow or of *workflow*.
             problems: only failed and held runs that nobody dismissed.
             before: only runs older than this run id, for the next page.
             limit: at most this many, up to 1,000.
@@ -479,7 +480,9 @@ class App(Registry, Receiving):
             ConfigError: there is no such state, or *limit* is out of range.
         """
         where = RunFilter(
-            **asked.checked_texts(workflow=workflow, source=source, event_id=event_id, before=before),
+            **asked.checked_texts(
+                workflow=workflow, source=source, event_id=event_id, key=key, before=before
+            ),
             state=None if state is None else asked.checked_state(state),
             limit=asked.checked_limit(limit),
             problems=problems,
@@ -539,11 +542,6 @@ class App(Registry, Receiving):
             limit=asked.checked_limit(limit),
         )
         return await self._ask("events", where)  # type: ignore[no-any-return]
-
-    @property
-    def desk(self) -> Desk:
-        """Give where verbs about runs arrive; for the layers above."""
-        return self._desk
 
     async def describe(self) -> Mapping[str, str]:
         """Give what the store says of itself: address, durability, version; secrets masked."""

@@ -10,24 +10,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from onceward.authoring.step import Step
 from onceward.authoring.workflow import Workflow
-from onceward.core import asked, errors, ids, json_plain
+from onceward.core import asked, errors, ids, json_plain, unknown
 from onceward.core import steer as steering
+from onceward.core.asked import LIMIT_MAX
+from onceward.core.choice import NOTHING_KEPT, Choice, copies_of, kept_rows
 from onceward.core.duration import show
-from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, RunRow, StepKey
-from onceward.core.ports import Accept, Store
+from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, RunRow, Skip, StepKey, StepRow
+from onceward.core.plan import Plan, check_acknowledged
+from onceward.core.ports import Accept, RunFilter, Store
 from onceward.core.rules import ACTIVE, EVER, WINDOW
 from onceward.core.shown import shown
-from onceward.core.states import RunState, StepState, Verb
+from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
 from onceward.core.texts import checked_id, checked_name
+from onceward.core.unknown import Question
+from onceward.planning import Planner, Restart, choice_with, input_of
+from onceward.runtime.functions import facts_of
 from onceward.runtime.journal import CONFIRMED_S
 from onceward.runtime.judging import KeyUntold, Reading, as_seen, key_at
+from onceward.runtime.unknown import known_results
 from onceward.runtime.worker import Worker
 
 HELD_BY_A_PROCESS = (RunState.RUNNING, RunState.CANCELLING)
@@ -47,12 +55,34 @@ class Desk:
 
     Args:
         workflows: the app's, by name.
+        steps: its decorated steps, by name.
         worker: gives the worker of the open app, or raises.
     """
 
-    def __init__(self, workflows: Mapping[str, Workflow[..., Any]], worker: Callable[[], Worker]) -> None:
+    def __init__(
+        self,
+        workflows: Mapping[str, Workflow[..., Any]],
+        steps: Mapping[str, Step[..., Any]],
+        worker: Callable[[], Worker],
+    ) -> None:
         self.workflows = workflows
+        self._steps = steps
         self._worker = worker
+        self.planner = Planner(self)
+
+    def now_ms(self) -> Millis:
+        """Give the store's time."""
+        return self._worker().now_ms()
+
+    @property
+    def namespace(self) -> str:
+        """Give the namespace that the app serves."""
+        return self._worker().settings.namespace
+
+    @property
+    def value_bytes_max(self) -> int:
+        """Give how large a payload may be."""
+        return self._worker().settings.value_bytes_max
 
     async def ask(self, read: str, *args: Any) -> Any:
         """Give what a read of the store gives."""
@@ -69,6 +99,38 @@ class Desk:
         if row is None:
             raise errors.NotFound(f"There is no run {shown(run_id)} in this namespace.")
         return row
+
+    async def started(self, run_id: str, workflow: str, source: str, event_id: str) -> tuple[str, bool]:
+        """Give the run of a start that a step's body asked for, and whether it is the one that was meant.
+
+        Args:
+            run_id: the id that its run was to have.
+            workflow: of which workflow.
+            source: of the event that starts it.
+            event_id: of the event that starts it.
+
+        Raises:
+            NotFound: the event is not stored: the step is not saved.
+            KeyTaken: another run holds its key, and the workflow rejects it.
+        """
+        if await self.ask("run", run_id) is not None:
+            return run_id, True
+        where = RunFilter(workflow=workflow, source=source, event_id=event_id, limit=LIMIT_MAX)
+        for row in await self.ask("runs", where):
+            if not row.replay_id:
+                return row.run_id, False  # its id= was used before
+        for skipped in await self.ask("skipped", source, event_id):
+            if skipped.workflow != workflow:
+                continue
+            holder_run_id = skipped.holder_run_id or ""
+            if skipped.reason is not Skip.RETURNED:
+                raise errors.KeyTaken(skipped.workflow, skipped.key or "", holder_run_id)
+            return holder_run_id, False
+        raise errors.NotFound(
+            f"Run {run_id} does not exist: the step whose body starts it is not saved.",
+            means="What a body starts begins with the checkpoint of its step, or not at all.",
+            todo="Ask after the step; to wait for a run in a workflow, write ctx.step.call.",
+        )
 
     async def ended(self, run_id: str, timeout_ms: Millis | None) -> RunRow:
         """Give the run when it has ended.
@@ -96,13 +158,99 @@ class Desk:
 
     # --- steering ----------------------------------------------------------------------------
 
+    async def answer(
+        self,
+        run_id: str,
+        word: str,
+        *,
+        step: str | None,
+        result: Any,
+        actor: str,
+        request_id: str | None = None,
+    ) -> Reply:
+        """Say what a held run waits for.
+
+        Raises:
+            StateConflict: the run is not held, or for another reason than the answer is about.
+            ConfigError: there is no such answer, or it does not say about which step.
+            NotStorable: the result is none of the step.
+        """
+        asked.checked_text(word, "answer")
+        if step is not None:
+            asked.checked_text(step, "name of a step")
+        if result is not asked.UNSET and word != unknown.HAPPENED:
+            raise errors.ConfigError(
+                f"The answer {shown(word)} has a result.",
+                means="Only a step that took effect has one. Nothing was changed.",
+                todo="Answer 'happened', or leave result= out.",
+            )
+        result = None if result is asked.UNSET else result
+        return await self.steer(
+            Verb.ANSWER, run_id, actor=actor, answer=word, step=step, result=result, request_id=request_id
+        )
+
+    async def questions(self, run_id: str) -> list[Question]:
+        """Give what a person is asked about a held run.
+
+        Raises:
+            NotFound: no such run in this namespace.
+        """
+        run = await self.run_row(run_id)
+        if run.state is not RunState.HELD:
+            return []
+        return list(unknown.open_questions(run, await self.ask("steps", run_id)).values())
+
+    def _result_text(self, run: RunRow, about: StepRow, result: Any) -> str:
+        """Give the JSON of a result that was answered, judged by the step's own annotation if it is known.
+
+        Raises:
+            NotStorable: it is none of the step.
+        """
+        worker, what = self._worker(), f"The result of step {str(about.key)!r}"
+        limit_bytes = worker.settings.value_bytes_max
+        found = known_results.get(worker, {}).get((run.workflow, about.name))
+        if found is None and about.name in self._steps and about.kind == "run":
+            found = facts_of(self._steps[about.name].function).result
+        if found is None or found.is_plain:
+            return json_plain.encode_plain(result, what=what, limit_bytes=limit_bytes)
+        try:
+            plain = json_plain.encode_plain(result, what=what, limit_bytes=limit_bytes)
+        except errors.NotStorable:
+            return found.encode(result, what=what, limit_bytes=limit_bytes)
+        try:
+            return found.encode(found.decode(plain, what=what), what=what, limit_bytes=limit_bytes)
+        except errors.HistoryMismatch as error:
+            raise errors.NotStorable(
+                error.what,
+                means="The run could not go on with it. Nothing was changed.",
+                todo="Give what the step would have returned.",
+            ) from error
+
     async def steer(
-        self, verb: Verb, run_id: str, *, actor: str, answer: str = "", request_id: str | None = None
+        self,
+        verb: Verb,
+        run_id: str,
+        *,
+        actor: str,
+        answer: str = "",
+        step: str | None = None,
+        result: Any = None,
+        restart: Restart | None = None,
+        request_id: str | None = None,
     ) -> Reply:
         """Read, decide, commit if nothing changed meanwhile; again if it did.
 
-        With a request's id it is done once: the audit has one entry of each. Who asks again is told
-        that it is done.
+        Args:
+            verb: what is asked.
+            run_id: of which run.
+            actor: who asks.
+            answer: of an answer.
+            step: which step an answer is about.
+            result: of a step that happened.
+            restart: what is to be kept, and who agreed to what happens again. Without it everything runs
+                again and nobody is asked.
+            request_id: of a request that is done once: the audit has one entry of each, and who asks
+                again is told that it is done.
 
         Raises:
             StateConflict: the verb does not apply, or the request was another one.
@@ -111,15 +259,31 @@ class Desk:
         asked.checked_text(answer, "answer")
         asked.checked_actor(actor)
         first: RunRow | None = None
+        wanted, known = None, 0
         while True:
             run = await self.run_row(run_id)
             if request_id is not None and await self._is_done(request_id, verb, run_id):
                 return steering.done_before(run)
             first = first or run
-            reply = steering.joined(verb, first, run)
+            reply = steering.joined(verb, first, run) if restart is None else None
+            if restart is not None:
+                reply = await self.planner.joined(restart, first, run)
             if reply is not None:
                 return reply
-            steps = await self.ask("steps", run_id) if verb is Verb.RETRY else []
+            copies, seq, detail = (
+                ([], None, None) if restart is None else await self.planner.agreed(restart, run)
+            )
+            steps = await self.ask("steps", run_id) if verb in (Verb.RETRY, Verb.ANSWER) else []
+            audits = await self.ask("audits", run_id) if verb is Verb.ANSWER else []
+            about = text = None
+            if verb is Verb.ANSWER:
+                if wanted is not None and steering.is_answered(audits[known:], wanted):
+                    return steering.join(run, f"answered: {answer}")
+                known = len(audits)
+            if verb is Verb.ANSWER and run.state is RunState.HELD:
+                about = unknown.asked_about(run, steps, answer, step)
+                if about is not None and answer == unknown.HAPPENED:
+                    text = self._result_text(run, about, result)
             decision = steering.decide(
                 verb,
                 run,
@@ -127,11 +291,16 @@ class Desk:
                 actor=actor,
                 audit_id=str(worker.ids.uuid7()),
                 steps=steps,
-                failed=await self._failed_steps(run) if verb is Verb.RETRY else (),
+                failed=await self.failed_steps(run) if verb is Verb.RETRY else (),
                 answer=answer,
+                detail=detail,
+                about=about,
+                result=text,
                 deadline_ms=worker.routes.deadline_ms(run.workflow),
-                was_cancelling=verb is Verb.ANSWER and await self._was_cancelling(run),
-                claim=await self._claim(verb, run, answer),
+                was_cancelling=_was_cancelling(audits),
+                claim=await self.claim(verb, run, answer),
+                copies=copies,
+                expected_seq=seq,
             )
             if decision.steer is None:
                 if request_id is not None:
@@ -142,6 +311,7 @@ class Desk:
                 return decision.reply
             if request_id is not None:
                 decision.steer.audit = msgspec.structs.replace(decision.steer.audit, request_id=request_id)
+            wanted = None if about is None else decision.steer.audit.detail
             try:
                 is_done = await worker.read(worker.store.steer, decision.steer)
             except errors.ReplyLost:
@@ -172,7 +342,7 @@ class Desk:
             )
         return entry is not None
 
-    async def _failed_steps(self, run: RunRow) -> list[StepKey]:
+    async def failed_steps(self, run: RunRow) -> list[StepKey]:
         """Give the steps whose failures ended the run's last attempt; those of earlier ones stay."""
         for attempt in await self.ask("attempts", run.run_id):
             is_last = (attempt.generation, attempt.attempt) == (run.generation, run.attempt)
@@ -180,17 +350,16 @@ class Desk:
                 return [StepKey(*key) for key in msgspec.json.decode(attempt.failed_steps)]
         return []
 
-    async def _was_cancelling(self, run: RunRow) -> bool:
+    async def was_cancelling(self, run: RunRow) -> bool:
         """Say whether a held run was being cancelled: nothing but a restart takes that back."""
-        verbs = [row.verb for row in await self.ask("audits", run.run_id)]
-        return [verb for verb in verbs if verb in (Verb.CANCEL, Verb.RESTART)][-1:] == [Verb.CANCEL]
+        return _was_cancelling(await self.ask("audits", run.run_id))
 
     async def steer_child(self, run_id: str, verb: str, actor: str = PARENT) -> None:
         """Do the same to a called run as to its parent, or what another asks, where that applies."""
         with contextlib.suppress(errors.StateConflict, errors.NotFound):
             await self.steer(Verb(verb), run_id, actor=actor)
 
-    async def _claim(self, verb: Verb, run: RunRow, answer: str) -> KeyClaim | None:
+    async def claim(self, verb: Verb, run: RunRow, answer: str) -> KeyClaim | None:
         """Give the key that a run must hold to run again (RULINGS 14).
 
         What holds its key for ever or for a time may run again on a person's word; of what is active
@@ -200,7 +369,7 @@ class Desk:
             StateConflict: its key still cannot be told.
         """
         rules = self._worker().routes.of(run.workflow).rules
-        is_asked = verb in (Verb.RETRY, Verb.RESTART) or (verb is Verb.ANSWER and answer == "retry")
+        is_asked = verb in (Verb.RETRY, Verb.RESTART) or (verb is Verb.ANSWER and answer != unknown.FAIL)
         is_bypassed = run.key is not None and (
             rules.once == EVER or (rules.once == WINDOW and run.state is not RunState.QUEUED)
         )
@@ -222,13 +391,20 @@ class Desk:
         return KeyClaim(run.workflow, key, rules.once, reading.payload_hash, rules.window_ms)
 
     async def replay(
-        self, run_id: str, from_step: str | None, payload: Any, request_id: str | None, actor: str
+        self,
+        run_id: str,
+        choice: Choice,
+        payload: Any,
+        request_id: str | None,
+        actor: str,
+        plan: Plan | str | None = None,
     ) -> tuple[str, bool]:
         """Make a new run of the same event; give its id, and whether the request made it before.
 
         Raises:
             NotFound: no such run in this namespace.
             ConfigError: the run has no such step.
+            StateConflict: *plan* is no longer that of the replay.
         """
         worker = self._worker()
         asked.checked_actor(actor)
@@ -238,13 +414,17 @@ class Desk:
         event: EventRow | None = await self.ask("event", old.source, old.event_id)
         if event is None:
             raise errors.StoreDamaged(f"Run {run_id} has no event.")
-        copies = [] if from_step is None else await self._kept_before(run_id, from_step)
+        given = input_of(payload, worker.settings.value_bytes_max)
+        copies: list[StepRow] = []
+        choice = choice_with(plan, choice)
+        if plan is not None or choice != NOTHING_KEPT:
+            rows: list[StepRow] = await self.ask("steps", run_id)
+            copies = copies_of(old, kept_rows(run_id, rows, choice))
+            if plan is not None:
+                made, copies = await self.planner.planned(Verb.REPLAY, old, rows, choice, given)
+                check_acknowledged(plan, made)
         now = worker.now_ms()
-        replay_input = old.input
-        if payload is not None:
-            replay_input = json_plain.encode_payload(
-                payload, what="The payload of a replay", limit_bytes=worker.settings.value_bytes_max
-            )
+        replay_input = old.input if given is None else given
         rules = worker.routes.of(old.workflow).rules
         deadline_ms = worker.routes.deadline_ms(old.workflow)
         if deadline_ms is None and old.deadline_at is not None:
@@ -272,24 +452,11 @@ class Desk:
         found = accepted.runs[old.workflow]
         return found, found != run.run_id
 
-    async def _kept_before(self, run_id: str, from_step: str) -> list[Any]:
-        """Give copies of the records that were saved before *from_step*'s."""
-        asked.checked_text(from_step, "name of a step")
-        rows = await self.ask("steps", run_id)
-        first = next((row for row in rows if from_step in (row.name, str(row.key))), None)
-        if first is None:
-            known = ", ".join(repr(str(row.key)) for row in rows[:20]) or "none"
-            raise errors.ConfigError(
-                f"Run {run_id} has no step {shown(from_step)}.",
-                means="There is nothing to replay from.",
-                todo=f"Its saved steps are: {known}.",
-            )
-        origin = ids.composed(run_id, (await self.run_row(run_id)).generation)
-        return [
-            msgspec.structs.replace(row, origin=origin)
-            for row in rows
-            if row.seq < first.seq and row.state is StepState.DONE
-        ]
+
+def _was_cancelling(audits: Sequence[AuditRow]) -> bool:
+    """Say whether a held run was being cancelled: nothing but a restart takes that back."""
+    verbs = [row.verb for row in audits]
+    return [verb for verb in verbs if verb in (Verb.CANCEL, Verb.RESTART)][-1:] == [Verb.CANCEL]
 
 
 def forget(store: Store, name: str, in_code: Container[str]) -> None:

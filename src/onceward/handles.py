@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from onceward.core import asked, codec, errors, json_plain
+from onceward.core.asked import UNSET
+from onceward.core.choice import choice_of
 from onceward.core.duration import Duration, to_ms
 from onceward.core.model import AttemptRow, DeliveryRow, EventRow, RunRow, SkippedRow, StepRow
+from onceward.core.plan import Plan
 from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
+from onceward.core.unknown import Question
+from onceward.planning import PlannedVerb, checked_verb, restart_of
 
 if TYPE_CHECKING:
     from onceward.authoring.workflow import Workflow
@@ -28,7 +33,8 @@ class RunHandle(Generic[R_co]):
     """One run, by id; every method asks the store. Got from `App.start`, `App.emit` and `App.run`.
 
     Attributes:
-        run_id: the run's id.
+        run_id: the run's id. Of a start inside a step's body whose key another run holds it is that
+            run's, from the first question on that is asked after the step is saved.
         is_duplicate: for a start: the run existed already, by its ``id=`` or because it holds the key.
     """
 
@@ -39,11 +45,27 @@ class RunHandle(Generic[R_co]):
         workflow: Workflow[..., R_co] | None = None,
         *,
         is_duplicate: bool = False,
+        started_by: tuple[str, str, str] | None = None,
     ) -> None:
         self._desk = desk
         self._workflow = workflow
+        # The workflow, source and id of a start that a step's body brings, until it is seen.
+        self._started_by = started_by
         self.run_id = run_id
         self.is_duplicate = is_duplicate
+
+    async def _known(self) -> str:
+        """Give the run's id; of a start inside a step's body once it is known which run it is.
+
+        Raises:
+            NotFound: the step is not saved yet.
+            KeyTaken: there is no run, since another holds the key.
+        """
+        if self._started_by is not None:
+            self.run_id, is_own = await self._desk.started(self.run_id, *self._started_by)
+            self.is_duplicate = self.is_duplicate or not is_own
+            self._started_by = None
+        return self.run_id
 
     async def row(self) -> RunRow:
         """Give everything that is stored of the run itself.
@@ -51,7 +73,7 @@ class RunHandle(Generic[R_co]):
         Raises:
             NotFound: no such run in this namespace.
         """
-        return await self._desk.run_row(self.run_id)
+        return await self._desk.run_row(await self._known())
 
     async def state(self) -> RunState:
         """Give where the run stands.
@@ -74,9 +96,12 @@ class RunHandle(Generic[R_co]):
             RunFailed: it failed; the type and message of what ended it.
             RunWasCancelled: it was cancelled.
             TimeoutError: it has not ended yet.
-            NotFound: no such run in this namespace.
+            NotFound: no such run in this namespace; or it was started inside a step that is not saved yet.
+            KeyTaken: it was started inside a step, and there is no such run: another holds the key.
         """
-        row = await self._desk.ended(self.run_id, None if timeout is None else to_ms(timeout, what="timeout"))
+        row = await self._desk.ended(
+            await self._known(), None if timeout is None else to_ms(timeout, what="timeout")
+        )
         if row.state is RunState.CANCELLED:
             raise errors.RunWasCancelled(f"Run {row.run_id} of {row.workflow!r} was cancelled.")
         if row.state is RunState.FAILED:
@@ -98,15 +123,15 @@ class RunHandle(Generic[R_co]):
         Raises:
             ConfigError: *generation* cannot be one.
         """
-        return await self._desk.ask("steps", self.run_id, asked.checked_generation(generation))  # type: ignore[no-any-return]
+        return await self._desk.ask("steps", await self._known(), asked.checked_generation(generation))  # type: ignore[no-any-return]
 
     async def attempts(self) -> list[AttemptRow]:
         """Give the attempts that ended without ending their generation well, oldest first."""
-        return await self._desk.ask("attempts", self.run_id)  # type: ignore[no-any-return]
+        return await self._desk.ask("attempts", await self._known())  # type: ignore[no-any-return]
 
     async def children(self) -> list[RunRow]:
         """Give the runs that this run started or called."""
-        return await self._desk.ask("children", self.run_id)  # type: ignore[no-any-return]
+        return await self._desk.ask("children", await self._known())  # type: ignore[no-any-return]
 
     async def retry(self, *, actor: str = "app") -> Reply:
         """Begin the next attempt of the same generation; saved steps are kept.
@@ -119,26 +144,84 @@ class RunHandle(Generic[R_co]):
         Raises:
             StateConflict: the run completed, was cancelled, is held or being cancelled.
         """
-        return await self._desk.steer(Verb.RETRY, self.run_id, actor=actor)
+        return await self._desk.steer(Verb.RETRY, await self._known(), actor=actor)
 
-    async def restart(self, *, actor: str = "app") -> Reply:
-        """Begin a new generation of the same run: every step runs again; the old records stay.
-
-        The steps get new idempotency keys, so what they did is done again.
+    async def plan(
+        self,
+        verb: PlannedVerb,
+        *,
+        from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
+        payload: Any = None,
+    ) -> Plan:
+        """Tell what a verb would do to each step, and do nothing.
 
         Args:
+            verb: ``"retry"``, ``"restart"``, ``"replay"``, or ``"answer"`` for a held run, which is
+                planned as answered with "retry"; ``"resume"`` is another word for it.
+            from_step: of a restart or replay: keep what was saved before this step's outcome.
+            keep: keep these steps; ``"charge"`` is every use of the name, ``"charge[order-7]"`` and
+                ``"charge #2"`` are one.
+            drop: let these run again. Without *from_step* and *keep* everything else that is done is kept.
+            payload: of a replay.
+
+        Returns:
+            The plan; printed, it is a list for people. ``restart(plan=…)`` takes it, or its ``token``.
+
+        Raises:
+            StateConflict: the verb does not apply to the run as it stands.
+            ConfigError: there is no plan of such a verb, or the run has no such step.
+            NotFound: no such run in this namespace.
+        """
+        choice = choice_of(from_step, keep, drop)
+        return await self._desk.planner.plan(await self._known(), checked_verb(verb), choice, payload)
+
+    async def restart(
+        self,
+        *,
+        plan: Plan | str | None = None,
+        from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
+        acknowledge: bool = False,
+        request_id: str | None = None,
+        actor: str = "app",
+    ) -> Reply:
+        """Begin a new generation of the same run: every step runs again that is not kept.
+
+        The old records stay. Steps that run again get new idempotency keys, so what they did is done
+        again, save with ``key_scope="business"``. If that concerns the world outside, it has to be
+        agreed to: with the plan that was looked at, or with ``acknowledge=True``.
+
+        Args:
+            plan: what ``plan("restart")`` gave, which says what is kept; or its token, with the same
+                *from_step*, *keep* and *drop*.
+            from_step: see `plan`.
+            keep: see `plan`; nothing by default.
+            drop: see `plan`.
+            acknowledge: whatever it does again; for scripts.
+            request_id: makes the restart itself idempotent: the same id restarts once.
             actor: who asks, for the audit: 1 to 200 printable characters.
 
         Raises:
-            StateConflict: the run is being cancelled.
+            PlanNeeded: it would do something outside again, and neither *plan* nor *acknowledge* says
+                that it may.
+            StateConflict: the run is being cancelled; or it changed since *plan* was made.
+            ConfigError: the run has no such step, or *plan*, *request_id* or *actor* cannot be used.
         """
-        return await self._desk.steer(Verb.RESTART, self.run_id, actor=actor)
+        choice = choice_of(from_step, keep, drop)
+        restart = restart_of(choice, plan, request_id, is_given=acknowledge)
+        return await self._desk.steer(Verb.RESTART, await self._known(), actor=actor, restart=restart)
 
     async def replay(
         self,
         *,
         from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
         payload: Any = None,
+        plan: Plan | str | None = None,
         request_id: str | None = None,
         actor: str = "app",
     ) -> RunHandle[R_co]:
@@ -146,6 +229,9 @@ class RunHandle(Generic[R_co]):
 
         Args:
             from_step: keep what was saved before this step's outcome, by copy; run the rest.
+            keep: keep these steps too; see `plan`.
+            drop: let these run again; see `plan`.
+            plan: what ``plan("replay")`` gave, or its token: refused if the run changed since.
             payload: put in place of the event's payload; JSON-native data.
             request_id: makes the replay itself idempotent: the same id gives the same run.
             actor: who asks, for the audit: 1 to 200 printable characters.
@@ -154,11 +240,15 @@ class RunHandle(Generic[R_co]):
             A handle on the new run.
 
         Raises:
-            ConfigError: the run has no such step, or *request_id* or *actor* cannot be kept.
+            ConfigError: the run has no such step, or *plan*, *request_id* or *actor* cannot be used.
+            StateConflict: the run changed since *plan* was made.
             NotStorable: the payload is more than JSON's own types.
             NotFound: no such run in this namespace.
         """
-        run_id, is_duplicate = await self._desk.replay(self.run_id, from_step, payload, request_id, actor)
+        choice = choice_of(from_step, keep, drop)
+        run_id, is_duplicate = await self._desk.replay(
+            await self._known(), choice, payload, request_id, actor, plan
+        )
         return RunHandle(self._desk, run_id, self._workflow, is_duplicate=is_duplicate)
 
     async def cancel(self, *, actor: str = "app") -> Reply:
@@ -170,20 +260,39 @@ class RunHandle(Generic[R_co]):
         Returns:
             What happened: it is being cancelled, was cancelled before it began, or had ended.
         """
-        return await self._desk.steer(Verb.CANCEL, self.run_id, actor=actor)
+        return await self._desk.steer(Verb.CANCEL, await self._known(), actor=actor)
 
-    async def answer(self, answer: str, *, actor: str = "app") -> Reply:
+    async def questions(self) -> list[Question]:
+        """Give what a person is asked about a held run: a question for each step of unknown outcome.
+
+        Empty where the run is held for another reason, which its row tells, or not held.
+
+        Raises:
+            NotFound: no such run in this namespace.
+        """
+        return await self._desk.questions(self.run_id)
+
+    async def answer(
+        self, answer: str, *, step: str | None = None, result: Any = UNSET, actor: str = "app"
+    ) -> Reply:
         """Let a held run go on, or give it up.
 
+        A run that asks about several steps goes on when all of them are answered.
+
         Args:
-            answer: ``"retry"`` for another attempt, ``"fail"`` to give up.
+            answer: where the outcome of a step is asked for: ``"happened"``, ``"did_not_happen"`` to
+                have it tried again, ``"fail"`` to give the run up; in any other hold ``"retry"`` for
+                another attempt, or ``"fail"``.
+            step: which step it is about, as `questions` names it; may be left out if there is one.
+            result: of a step that happened: what it would have returned.
             actor: who asks, for the audit: 1 to 200 printable characters.
 
         Raises:
-            StateConflict: the run is not held.
-            ConfigError: there is no such answer.
+            StateConflict: the run is not held, or for another reason than the answer is about.
+            ConfigError: there is no such answer, or it does not say about which step.
+            NotStorable: the result is none of the step.
         """
-        return await self._desk.steer(Verb.ANSWER, self.run_id, actor=actor, answer=answer)
+        return await self._desk.answer(await self._known(), answer, step=step, result=result, actor=actor)
 
     async def dismiss(self, *, actor: str = "app") -> Reply:
         """Take a failed run off the list of open problems.
@@ -194,7 +303,7 @@ class RunHandle(Generic[R_co]):
         Raises:
             StateConflict: the run did not fail.
         """
-        return await self._desk.steer(Verb.DISMISS, self.run_id, actor=actor)
+        return await self._desk.steer(Verb.DISMISS, await self._known(), actor=actor)
 
     def __repr__(self) -> str:
         """Show the id."""

@@ -12,15 +12,19 @@ from onceward.authoring.options import (
     DEFAULT_RUN_RETRY,
     DEFAULT_STEP_RETRY,
     StepOptions,
+    Unknown,
     key_memory_of,
     rules_of,
 )
 from onceward.authoring.step import Step
+from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Policies, Workflow, parts_of
 from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
+from onceward.core.effects import EffectName
 from onceward.core.retry import Retry
 from onceward.core.rules import Place
+from onceward.core.shown import shown
 from onceward.core.texts import name_of
 from onceward.core.triggers import OWN, Trigger
 
@@ -39,6 +43,7 @@ class Registry:
     def __init__(self) -> None:
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._sources: dict[str, Source] = {}
+        self._steps: dict[str, Step[..., Any]] = {}  # decorated ones, the last of a name
         self._texts: list[str] = []  # types of own events, as workflows are on them
 
     @property
@@ -86,7 +91,10 @@ class Registry:
         timeout: Duration | None = None,
         key_scope: KeyScope = "step",
         key_memory: Duration | None = None,
+        effect: EffectName = "outside",
+        unknown: Unknown | None = None,
     ) -> Callable[[Callable[P, R]], Step[P, R]]: ...
+    @spelled("@app.step")
     def step(
         self,
         function: Callable[..., Any] | None = None,
@@ -97,6 +105,8 @@ class Registry:
         timeout: Duration | None = None,
         key_scope: KeyScope = "step",
         key_memory: Duration | None = None,
+        effect: EffectName = "outside",
+        unknown: Unknown | None = None,
     ) -> Any:
         """Make a function a step: called in a run it is saved, elsewhere it is itself.
 
@@ -108,9 +118,16 @@ class Registry:
             key_scope: ``"business"`` for an idempotency key that a restart or replay hands out again.
             key_memory: how long the receiver remembers the key. A try that is not known to have ended
                 is not run again after that: the run is held for a person.
+            effect: what running it again does, for `RunHandle.plan`: ``"pure"`` for a step that only
+                computes or reads, ``"own_database"`` for one that writes to your own database only.
+            unknown: what becomes of a try that began and has no saved end, after a crash, a time-out, a
+                stop, or an `OutcomeUnknown` of its own. ``"retry"`` runs it again. ``"ask"`` holds the run
+                for a person; see `RunHandle.questions`. A function looks: it gets the step's
+                arguments and returns `Happened` or `DidNotHappen`. By default it is ``"retry"``, and with
+                ``max_tries=1`` the step fails when a crash or a stop cut it off.
 
         Raises:
-            ConfigError: the name or *key_scope* cannot be used, or *timeout* or *key_memory* is no
+            ConfigError: the name, *key_scope*, *effect* or *unknown* cannot be used, or *timeout* or *key_memory* is no
                 length of time.
         """
         options = StepOptions(
@@ -118,11 +135,14 @@ class Registry:
             timeout_ms=None if timeout is None else to_ms(timeout, what="timeout of a step"),
             key_scope=key_scope,
             key_memory_ms=key_memory_of(key_memory, "a step"),
+            effect=effect,
+            unknown=unknown,
         )
 
         def decorate(function: Callable[..., Any]) -> Step[..., Any]:
             chosen = name_of(function, name, "step")
-            return Step(function, chosen, options)
+            made = self._steps[chosen] = Step(function, chosen, options)
+            return made
 
         return decorate if function is None else decorate(function)
 
@@ -147,7 +167,9 @@ class Registry:
         once: Duration | None = None,
         clash: Literal["return", "reject", "replace", "queue"] | None = None,
         on_redelivery: Literal["nothing", "retry"] = "nothing",
+        undo: Literal["on_failure"] | None = None,
     ) -> WorkflowDecorator: ...
+    @spelled("@app.workflow")
     def workflow(
         self,
         function: Callable[..., Any] | None = None,
@@ -163,6 +185,7 @@ class Registry:
         once: Duration | None = None,
         clash: Literal["return", "reject", "replace", "queue"] | None = None,
         on_redelivery: Literal["nothing", "retry"] = "nothing",
+        undo: Literal["on_failure"] | None = None,
     ) -> Any:
         """Register a workflow: a function that takes the context first.
 
@@ -188,6 +211,8 @@ class Registry:
                 run that holds it; ``"reject"``: it gets none; ``"replace"``: that run is cancelled and a
                 new one waits for its end; ``"queue"``: a new one waits. The last two not with "ever".
             on_redelivery: with ``"retry"`` a redelivery retries the event's run, if it failed.
+            undo: with ``"on_failure"`` a run that fails for good, or is cancelled, undoes what its steps
+                did before it ends: the undo of each done step, the last one first; see `Step.undo`.
 
         Raises:
             ConfigError: the name is taken or cannot be used, *on* is no trigger or names a source
@@ -201,7 +226,14 @@ class Registry:
         rules, fetch = rules_of(
             version=version, stale=stale, key=key, once=once, clash=clash, on_redelivery=on_redelivery
         )
-        decorator = WorkflowDecorator(self._register, on, name, Policies(retry, deadline_ms, rules, fetch))
+        if undo not in (None, "on_failure"):
+            raise errors.ConfigError(
+                f"The undo of a workflow cannot be {shown(undo)}.",
+                means="It says when what its steps did is undone.",
+                todo='Write undo="on_failure", or leave it out and call ctx.step.undo(…) where it is wanted.',
+            )
+        policies = Policies(retry, deadline_ms, rules, fetch, undo == "on_failure")
+        decorator = WorkflowDecorator(self._register, on, name, policies)
         return decorator if function is None else decorator(function)
 
     def _register(self, workflow: Workflow[..., Any]) -> None:

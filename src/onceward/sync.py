@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypeVar, overload
@@ -17,6 +17,7 @@ from onceward.authoring.current import frame_var
 from onceward.authoring.event import Event
 from onceward.core import errors
 from onceward.core.arrival import Accepted, Verified
+from onceward.core.asked import UNSET
 from onceward.core.duration import Duration
 from onceward.core.messages import HttpRequest
 from onceward.core.model import (
@@ -29,9 +30,12 @@ from onceward.core.model import (
     UnparsedRow,
     WorkflowRow,
 )
+from onceward.core.plan import Plan
 from onceward.core.states import RunState
 from onceward.core.steer import Reply
+from onceward.core.unknown import Question
 from onceward.handles import Emitted, EventView, RunHandle
+from onceward.planning import PlannedVerb
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -234,6 +238,7 @@ class SyncApp:
         state: RunState | str | None = None,
         source: str | None = None,
         event_id: str | None = None,
+        key: str | None = None,
         problems: bool = False,
         before: str | None = None,
         limit: int = 100,
@@ -245,6 +250,7 @@ class SyncApp:
                 state=state,
                 source=source,
                 event_id=event_id,
+                key=key,
                 problems=problems,
                 before=before,
                 limit=limit,
@@ -314,18 +320,21 @@ class SyncApp:
 
 
 class SyncRunHandle(Generic[R_co]):
-    """A run, by id; the blocking twin of `RunHandle`.
-
-    Attributes:
-        run_id: the run's id.
-        is_duplicate: for a start with an ``id=``: the run existed already.
-    """
+    """A run, by id; the blocking twin of `RunHandle`."""
 
     def __init__(self, app: SyncApp, handle: RunHandle[R_co]) -> None:
         self._app = app
         self._handle = handle
-        self.run_id = handle.run_id
-        self.is_duplicate = handle.is_duplicate
+
+    @property
+    def run_id(self) -> str:
+        """Give the run's id; see `RunHandle`."""
+        return self._handle.run_id
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Say whether the run existed already; see `RunHandle`."""
+        return self._handle.is_duplicate
 
     def row(self) -> RunRow:
         """Give everything that is stored of the run itself."""
@@ -355,21 +364,66 @@ class SyncRunHandle(Generic[R_co]):
         """Begin the next attempt; see `RunHandle.retry`."""
         return self._app.wait(self._handle.retry(actor=actor))
 
-    def restart(self, *, actor: str = "app") -> Reply:
+    def plan(
+        self,
+        verb: PlannedVerb,
+        *,
+        from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
+        payload: Any = None,
+    ) -> Plan:
+        """Tell what a verb would do to each step; see `RunHandle.plan`."""
+        return self._app.wait(
+            self._handle.plan(verb, from_step=from_step, keep=keep, drop=drop, payload=payload)
+        )
+
+    def restart(
+        self,
+        *,
+        plan: Plan | str | None = None,
+        from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
+        acknowledge: bool = False,
+        request_id: str | None = None,
+        actor: str = "app",
+    ) -> Reply:
         """Begin a new generation; see `RunHandle.restart`."""
-        return self._app.wait(self._handle.restart(actor=actor))
+        return self._app.wait(
+            self._handle.restart(
+                plan=plan,
+                from_step=from_step,
+                keep=keep,
+                drop=drop,
+                acknowledge=acknowledge,
+                request_id=request_id,
+                actor=actor,
+            )
+        )
 
     def replay(
         self,
         *,
         from_step: str | None = None,
+        keep: str | Iterable[str] | None = None,
+        drop: str | Iterable[str] | None = None,
         payload: Any = None,
+        plan: Plan | str | None = None,
         request_id: str | None = None,
         actor: str = "app",
     ) -> SyncRunHandle[R_co]:
         """Make a new run of the same event; see `RunHandle.replay`."""
         handle = self._app.wait(
-            self._handle.replay(from_step=from_step, payload=payload, request_id=request_id, actor=actor)
+            self._handle.replay(
+                from_step=from_step,
+                keep=keep,
+                drop=drop,
+                payload=payload,
+                plan=plan,
+                request_id=request_id,
+                actor=actor,
+            )
         )
         return SyncRunHandle(self._app, handle)
 
@@ -377,9 +431,15 @@ class SyncRunHandle(Generic[R_co]):
         """End the run from outside; see `RunHandle.cancel`."""
         return self._app.wait(self._handle.cancel(actor=actor))
 
-    def answer(self, answer: str, *, actor: str = "app") -> Reply:
+    def questions(self) -> list[Question]:
+        """Give what a person is asked about a held run; see `RunHandle.questions`."""
+        return self._app.wait(self._handle.questions())
+
+    def answer(
+        self, answer: str, *, step: str | None = None, result: Any = UNSET, actor: str = "app"
+    ) -> Reply:
         """Let a held run go on; see `RunHandle.answer`."""
-        return self._app.wait(self._handle.answer(answer, actor=actor))
+        return self._app.wait(self._handle.answer(answer, step=step, result=result, actor=actor))
 
     def dismiss(self, *, actor: str = "app") -> Reply:
         """Take a failed run off the list of open problems; see `RunHandle.dismiss`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from onceward import StateConflict
@@ -60,7 +62,8 @@ def test_a_restart_while_it_runs_begins_one_new_generation(site: Site) -> None:
     ours, theirs = site.desk(), site.desk()
     run = ours.app.sync.start(ours.three, "A", 0.4)
     site.wait_note("start b A")
-    replies = at_once(run.restart, theirs.app.sync.run(run.run_id).restart)
+    restarts = (run.restart, theirs.app.sync.run(run.run_id).restart)
+    replies = at_once(*(functools.partial(restart, acknowledge=True) for restart in restarts))
 
     assert not [reply for reply in replies if isinstance(reply, Exception)], replies
     assert run.result("30s") == "c A"
@@ -78,7 +81,7 @@ def test_a_restart_of_a_completed_run_runs_every_step_again(site: Site) -> None:
     run = shop.app.sync.start(shop.three, "A")
     assert run.result("30s") == "c A"
     before = run.steps()
-    run.restart()
+    run.restart(acknowledge=True)
     assert run.result("30s") == "c A"
     eventually(lambda: site.counts("start").total() == 6, 10)
     assert run.steps(1) == before
@@ -169,7 +172,7 @@ import shop
 
 verb, run_id = sys.argv[1:]
 shop.app.sync.open(runs=False)
-options = {"request_id": "r1"} if verb == "replay" else {}
+options = {"replay": {"request_id": "r1"}, "restart": {"acknowledge": True}}.get(verb, {})
 print("REPLY", getattr(shop.app.sync.run(run_id), verb)(**options), flush=True)
 shop.app.sync.close()
 """

@@ -221,6 +221,24 @@ def test_a_replay_takes_another_payload(own: tuple[str, list[str]], tmp_path: Pa
     assert Told("runs", "replay", runs[0], "--payload", "{", url=url).status == 2
 
 
+def test_a_restart_tells_what_happens_again_and_asks_for_consent(own: tuple[str, list[str]]) -> None:
+    url, runs = own
+    dry = Told("runs", "restart", runs[0], "--dry-run", "--keep", "load", url=url)
+    assert dry.status == 0
+    assert [line.split() for line in dry.plain.splitlines()] == [
+        ["run_…", "would", "be:", "restarted:", "every", "step", "runs", "again"],
+        ["STEP", "STATE", "WOULD", "BE"],
+        ["load", "done", "kept"],
+        ["pay", "failed", "runs", "again,", "outside", "AGAIN"],
+    ]
+
+    refused = Told("runs", "restart", runs[0], url=url)
+    assert refused.status == 1
+    assert "would do again, outside" in refused.text
+    done = Told("runs", "restart", runs[0], "--acknowledge", "--json", url=url)
+    assert (done.status, done.json[0]["generation"]) == (0, 2)
+
+
 def test_many_runs_are_looked_at_before_they_are_steered(own: tuple[str, list[str]]) -> None:
     url, _ = own
     unsure = Told("runs", "dismiss", "--problems", url=url)

@@ -54,9 +54,10 @@ def test_a_sound_store_is_told_to_be_sound(sqlite_url: str) -> None:
 
 
 def test_the_promises_are_those_of_the_page() -> None:
-    rows = re.findall(r"^\| (I\d+) \| (.*?) \| (.*?) \|$", CONTRACT.read_text("utf-8"), re.MULTILINE)
+    """By number and how each is watched; the words may be fewer."""
+    rows = re.findall(r"^\| (I\d+) \| .*? \| (.*?) \|$", CONTRACT.read_text("utf-8"), re.MULTILINE)
 
-    assert {number: (text, watched) for number, text, watched in rows} == PROMISES
+    assert dict(rows) == {number: watched for number, (_, watched) in PROMISES.items()}
     assert any(ROWS in watched for _, watched in PROMISES.values())
 
 

@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
-from onceward import ConfigError, NotFound
-from onceward.console.port import Action, RunQuery
+from onceward import ConfigError, Context, NotFound, OncewardError, OutcomeUnknown
+from onceward.console.acting import AGAIN
+from onceward.console.port import ACKNOWLEDGED, Action, RunQuery
 from onceward.console.views import BulkReply
-from onceward.core.errors import StateConflict
+from onceward.core.errors import PlanNeeded, StateConflict
+from onceward.core.redact import HIDDEN
 from tests.console.shop import Shop
 from tests.engine.running import run_app
 
@@ -24,7 +26,14 @@ def test_each_verb_does_what_the_table_says_and_leaves_its_entry(store_url: str)
         assert (reply.effect, reply.state, reply.attempt) == ("new attempt", "queued", 2)
         await shop.stands(run_id, "completed")
 
-        restarted = await shop.do(run_id, "restart")
+        with pytest.raises(PlanNeeded):
+            await shop.do(run_id, "restart")
+        plan = await shop.console.plan(run_id, Action(verb="restart", actor="ann", keep=["load"]))
+        assert [(step.step, step.fate.value) for step in plan.steps] == [
+            ("load", "kept"),
+            ("pay", "runs again"),
+        ]
+        restarted = await shop.do(run_id, "restart", keep=["load"], plan=plan.token)
         assert (restarted.effect, restarted.generation) == ("new generation", 2)
         await shop.stands(run_id, "completed")
 
@@ -77,16 +86,50 @@ def test_a_request_is_done_once_whichever_process_it_reaches(store_url: str) -> 
         run_id = await shop.failed("order-1")
         async with other.app:
             replies = await asyncio.gather(
-                *(one.do(run_id, "restart", request_id="click-1") for one in (shop, other, shop, other))
+                *(
+                    one.do(run_id, "restart", request_id="click-1", plan=ACKNOWLEDGED)
+                    for one in (shop, other, shop, other)
+                )
             )
             assert sorted(reply.is_duplicate for reply in replies) == [False, True, True, True]
             await shop.stands(run_id, "failed")
 
-            again = await other.do(run_id, "restart", request_id="click-1")
+            again = await other.do(run_id, "restart", request_id="click-1", plan=ACKNOWLEDGED)
             assert (again.is_duplicate, again.generation) == (True, 2)
-            assert (await shop.do(run_id, "restart", request_id="click-2")).generation == 3
+            second = await shop.do(run_id, "restart", request_id="click-2", plan=ACKNOWLEDGED)
+            assert second.generation == 3
             with pytest.raises(StateConflict, match="One request is one action"):
                 await other.do(run_id, "dismiss", request_id="click-1")
+
+    run_app(shop.app, scenario)
+
+
+def test_a_question_about_a_step_is_shown_and_answered_once(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    @shop.app.step(unknown="ask")
+    async def transfer(amount: int, api_key: str) -> str:
+        raise OutcomeUnknown("the connection broke")
+
+    @shop.app.workflow
+    async def pay_out(ctx: Context) -> str:
+        return await transfer(7, "key-of-the-bank")
+
+    async def scenario() -> None:
+        run_id = (await shop.app.start(pay_out)).run_id
+        await shop.stands(run_id, "held")
+        (step,) = (await shop.console.run(run_id)).steps
+        assert step.question["arguments"] == {"amount": 7, "api_key": HIDDEN}
+        assert step.question["answers"] == ["happened", "did_not_happen", "fail"]
+        assert step.question["idempotency_key"] == step.idempotency_key
+
+        with pytest.raises(OncewardError):
+            await shop.do(run_id, "resume")
+        given = {"answer": "happened", "result": "tx_1", "request_id": "click"}
+        assert (await shop.do(run_id, "answer", **given)).is_duplicate is False
+        assert (await shop.do(run_id, "answer", **given)).is_duplicate is True
+        await shop.stands(run_id, "completed")
+        assert (await shop.console.run(run_id)).output == "tx_1"
 
     run_app(shop.app, scenario)
 
@@ -153,7 +196,12 @@ def test_two_processes_share_a_bulk_action(store_url: str) -> None:
 
     async def scenario() -> None:
         failed = [await shop.failed(f"order-{number}") for number in range(6)]
-        action = Action(verb="restart", actor="ann", request_id="mend")
+        unplanned = Action(verb="restart", actor="ann")
+        dry = await shop.console.bulk(RunQuery(workflow="charge"), unplanned, dry_run=True)
+        assert dry.reasons == [f"6 of the first 6: {AGAIN}"]
+        refused = await shop.console.bulk(RunQuery(workflow="charge"), unplanned, dry_run=False)
+        assert (refused.done, refused.refused, refused.reasons) == (0, 6, [AGAIN])
+        action = Action(verb="restart", actor="ann", request_id="mend", plan=ACKNOWLEDGED)
         async with other.app:
             await asyncio.gather(
                 *(

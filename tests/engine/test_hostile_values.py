@@ -156,6 +156,7 @@ ENTRANCES: dict[str, tuple[Entrance, dict[str, Any]]] = {
     ),
     "runs workflow": (lambda app, bad, run: app.runs(workflow=bad), TEXTS),
     "runs source": (lambda app, bad, run: app.runs(source=bad, event_id="x"), TEXTS),
+    "runs key": (lambda app, bad, run: app.runs(key=bad), TEXTS),
     "runs event": (lambda app, bad, run: app.runs(source="x", event_id=bad), TEXTS),
     "runs before": (lambda app, bad, run: app.runs(before=bad), TEXTS),
     "runs limit": (lambda app, bad, run: app.runs(limit=bad), NUMBERS),

@@ -160,7 +160,7 @@ def test_keys_differ_by_step_item_ordinal_generation_run_and_replay(store_url: s
     async def scenario() -> None:
         handle = await app.start(flow)
         await handle.result()
-        await handle.restart()
+        await handle.restart(acknowledge=True)
         await handle.result()
         replay = await handle.replay()
         await replay.result()

@@ -14,6 +14,7 @@ from onceward import (
     Context,
     Event,
     KeyTaken,
+    NotFound,
     Permanent,
     RunHandle,
     RunState,
@@ -95,6 +96,8 @@ def test_the_later_event_of_a_key_gets_the_run_that_holds_it(store_url: str) -> 
         assert (lost.reason, lost.holder_run_id, lost.is_other_payload) == (Skip.RETURNED, run_id, True)
         assert lost.why == f"its key '7' is held by run {run_id}, for another payload: returned"
         assert (await first.runs[0].row()).key == "7"
+        assert [row.run_id for row in await app.runs(key="7")] == [run_id]
+        assert [row.run_id for row in await app.runs(key="7", workflow="other")] == []
         again = await emit(app, "second", "7")
         assert ([run.run_id for run in again.runs], again.is_duplicate) == ([run_id], True)
 
@@ -179,7 +182,7 @@ def test_an_operator_cannot_have_two_active_runs_of_a_key(store_url: str) -> Non
         orders.gate.set()
         assert await second.result() == "second"
         assert await (await first.replay()).result() == "first"
-        await first.restart()
+        await first.restart(acknowledge=True)
         assert await first.result() == "first"
 
     run_app(app, scenario)
@@ -193,7 +196,7 @@ def test_who_waits_for_a_key_cannot_be_restarted_past_the_holder(store_url: str)
         first = (await emit(app, "first")).runs[0]
         second = (await emit(app, "second")).runs[0]
         with pytest.raises(KeyTaken, match=first.run_id):
-            await second.restart()
+            await second.restart(acknowledge=True)
         reply = await second.cancel()
         assert reply.state is RunState.CANCELLED
         orders.gate.set()
@@ -210,7 +213,7 @@ def test_a_key_for_ever_lets_a_person_run_it_again(store_url: str) -> None:
         orders.gate.set()
         first = (await emit(app, "first")).runs[0]
         await first.result()
-        await first.restart()
+        await first.restart(acknowledge=True)
         assert await first.result() == "first"
         assert await (await first.replay()).result() == "first"
         assert [run.run_id for run in (await emit(app, "second")).runs] == [first.run_id]
@@ -300,11 +303,15 @@ def test_a_call_of_a_run_that_waits_for_the_caller_fails(store_url: str) -> None
         try:
             return str(await ctx.step.call("again", middle, event.payload["order"]))
         except StepFailed as error:
-            return error.error_type
+            return error.message
 
     @app.workflow()
     async def middle(ctx: Context, order: int) -> Any:
-        return await ctx.step.call("fulfil", fulfil, {"order": order, "depth": 0})
+        try:
+            return await ctx.step.call("fulfil", fulfil, {"order": order, "depth": 0})
+        except StepFailed:
+            await ctx.step.sleep("leave memory", "100ms")  # told the same when it comes back
+            raise
 
     async def scenario() -> None:
         run = (await app.emit("ordered", {"order": 7, "depth": 1})).runs[0]
@@ -314,26 +321,291 @@ def test_a_call_of_a_run_that_waits_for_the_caller_fails(store_url: str) -> None
     run_app(app, scenario)
 
 
-def test_a_child_whose_key_is_held_is_the_holder_or_fails(store_url: str) -> None:
+class Callers:
+    """Workflows that start or call the fulfilment of an order."""
+
+    def __init__(self, app: App, orders: Orders) -> None:
+        @app.workflow()
+        async def parent(ctx: Context, how: str) -> Any:
+            payload = {"order": 7, "name": how}
+            if how == "start":
+                return await ctx.step.start("child", orders.fulfil, payload)
+            try:
+                return await ctx.step.call("child", orders.fulfil, payload)
+            except StepFailed as error:
+                return error.error_type
+
+        @app.workflow()
+        async def strict(ctx: Context) -> Any:
+            return await ctx.step.call("child", orders.fulfil, {"order": 7, "name": "strict"})
+
+        @app.workflow()
+        async def twice(ctx: Context) -> list[Any]:
+            calls = [
+                ctx.step.call("child", orders.fulfil, {"order": 7, "name": name}, item=name)
+                for name in ("a", "b")
+            ]
+            return await asyncio.gather(*calls)
+
+        self.parent, self.strict, self.twice = parent, strict, twice
+
+
+def test_a_call_whose_key_is_held_takes_the_outcome_of_the_holder(store_url: str) -> None:
+    """Of callers in this process and in another, in memory and away, before and after its end."""
+    app, other = make_app(store_url), make_app(store_url)
+    orders, others = Orders(app), Orders(other)
+    callers, theirs = Callers(app, orders), Callers(other, others)
+
+    async def scenario() -> None:
+        holder = (await emit(app, "first")).runs[0]
+        await eventually_async(lambda: has_begun(orders))
+        async with other:
+            assert await (await app.start(callers.parent, "start")).result() == holder.run_id
+            runs = [await app.start(callers.parent, f"call {n}") for n in range(3)]
+            runs += [await other.start(theirs.parent, f"their call {n}") for n in range(3)]
+            for run in runs:
+                await is_in(run, RunState.WAITING)
+                assert (await run.row()).reason == f"waits for {holder.run_id}"
+                assert await run.children() == []
+            orders.gate.set()
+            assert [await run.result() for run in runs] == ["first"] * 6
+            (step,) = await runs[0].steps()
+            assert step.child_run_id == holder.run_id
+        late = await app.start(callers.parent, "late")
+        assert await late.result() == "first"
+        assert orders.began == ["first"]
+        assert others.began == []
+
+    run_app(app, scenario, within_s=60)
+
+
+async def has_begun(orders: Orders) -> bool:
+    return bool(orders.began)
+
+
+def test_two_calls_of_one_run_for_one_key_are_one_run(store_url: str) -> None:
     app = make_app(store_url)
     orders = Orders(app)
+    callers = Callers(app, orders)
+
+    async def scenario() -> None:
+        run = await app.start(callers.twice)
+        await eventually_async(lambda: has_begun(orders))
+        orders.gate.set()
+        result = await run.result()
+        assert result[0] == result[1]
+        assert len(orders.began) == len(await run.children()) == 1
+
+    run_app(app, scenario)
+
+
+def test_the_cancel_of_a_caller_leaves_a_holder_that_it_did_not_make(store_url: str) -> None:
+    app = make_app(store_url)
+    orders = Orders(app)
+    callers = Callers(app, orders)
+
+    async def scenario() -> None:
+        holder = (await emit(app, "first")).runs[0]
+        for run in (await app.start(callers.strict), await app.start(callers.strict)):
+            await is_in(run, RunState.WAITING)
+            await run.cancel()
+            await is_in(run, RunState.CANCELLED)
+        restarted = await app.start(callers.strict)
+        await is_in(restarted, RunState.WAITING)
+        await restarted.restart(acknowledge=True)
+        assert (await holder.row()).state in (RunState.RUNNING, RunState.SLEEPING)
+        orders.gate.set()
+        assert await holder.result() == "first"
+        assert await restarted.result() == "first"
+
+    run_app(app, scenario)
+
+
+@pytest.mark.parametrize("end", ["fail", "cancel"])
+def test_a_caller_hears_how_the_holder_failed_and_a_retry_retries_that(store_url: str, end: str) -> None:
+    app = make_app(store_url)
+    gate = asyncio.Event()
+    fails = True
+
+    @app.workflow(key=e.payload["order"])
+    async def pay(ctx: Context, order: int) -> str:
+        async def charge() -> str:
+            await gate.wait()
+            if fails:
+                raise Permanent("no")
+            return "paid"
+
+        return await ctx.step.run("charge", charge)
 
     @app.workflow()
-    async def parent(ctx: Context, how: str) -> Any:
-        payload = {"order": 7, "name": how}
-        if how == "start":
-            return await ctx.step.start("child", orders.fulfil, payload)
+    async def buy(ctx: Context) -> str:
+        return await ctx.step.call("pay", pay, 7)
+
+    async def scenario() -> None:
+        nonlocal fails
+        holder = await app.start(pay, 7)
+        callers = [await app.start(buy) for _ in range(2)]
+        for run in callers:
+            await is_in(run, RunState.WAITING)
+        if end == "cancel":
+            await holder.cancel()
+            gate.set()
+        else:
+            gate.set()
+        for run in callers:
+            await is_in(run, RunState.FAILED)
+        told = msgspec.json.decode((await callers[0].row()).error or "")["message"]
+        assert ("was cancelled" if end == "cancel" else "no") in told
+        if end == "fail":
+            fails = False
+            await asyncio.gather(*(run.retry() for run in callers))
+            assert [await run.result() for run in callers] == ["paid", "paid"]
+            assert (await holder.row()).attempt == 2
+
+    run_app(app, scenario)
+
+
+def test_runs_that_call_for_each_others_keys_do_not_wait_for_ever(store_url: str) -> None:
+    """Neither held the other's key when it began to wait; whoever comes second is told."""
+    app = make_app(store_url)
+    both = asyncio.Barrier(2)
+
+    @app.workflow(key=e.payload["order"], once="active")
+    async def pay(ctx: Context, order: int, other: int) -> str:
+        async def meet() -> None:
+            await both.wait()
+
+        await ctx.step.run("meet", meet)
         try:
-            return await ctx.step.call("child", orders.fulfil, payload)
+            told = await ctx.step.call("other", pay, other, order)
+        except StepFailed as error:
+            told = error.error_type
+        await ctx.step.sleep("leave memory", "100ms")
+        return told
+
+    async def scenario() -> None:
+        runs = [await app.start(pay, 1, 2), await app.start(pay, 2, 1)]
+        results = [await run.result() for run in runs]
+        assert any("KeyCycle" in result for result in results)
+
+    run_app(app, scenario)
+
+
+def test_a_call_through_others_for_the_callers_key_fails(store_url: str) -> None:
+    """The caller waits for a run in place of its own, and that one calls for the caller's key."""
+    app = make_app(store_url)
+    gate = asyncio.Event()
+
+    @app.workflow(key=e.payload["order"], once="active")
+    async def pay(ctx: Context, order: int) -> str:
+        async def wait() -> None:
+            await gate.wait()
+
+        await ctx.step.run("wait", wait)
+        try:
+            return await ctx.step.call("ask", ask)
+        except StepFailed as error:
+            return error.message
+
+    @app.workflow(key=e.payload["name"], once="active")
+    async def outer(ctx: Context, name: str) -> str:
+        return await ctx.step.call("pay", pay, 7)
+
+    @app.workflow()
+    async def ask(ctx: Context) -> str:
+        try:
+            return await ctx.step.call("outer", outer, "x")
         except StepFailed as error:
             return error.error_type
 
     async def scenario() -> None:
+        holder = await app.start(pay, 7)
+        caller = await app.start(outer, "x")
+        await is_in(caller, RunState.WAITING)
+        gate.set()
+        assert "KeyCycle" in await caller.result()
+        assert "KeyCycle" in await holder.result()
+
+    run_app(app, scenario)
+
+
+def test_a_call_for_a_key_that_is_rejected_fails(store_url: str) -> None:
+    app = make_app(store_url)
+    orders = Orders(app, clash="reject")
+    callers = Callers(app, orders)
+
+    async def scenario() -> None:
         holder = (await emit(app, "first")).runs[0]
-        assert await (await app.start(parent, "start")).result() == holder.run_id
-        assert "KeyTaken" in await (await app.start(parent, "call")).result()
+        assert "KeyTaken" in await (await app.start(callers.parent, "call")).result()
         orders.gate.set()
         await holder.result()
+
+    run_app(app, scenario)
+
+
+@pytest.mark.parametrize("clash", ["return", "reject"])
+@pytest.mark.parametrize("has_id", [False, True])
+def test_a_handle_from_inside_a_step_says_what_became_of_its_start(
+    store_url: str, clash: Any, has_id: bool
+) -> None:
+    """Before the step is saved there is no run; afterwards it is the holder's, or there is none."""
+    app = make_app(store_url)
+    orders = Orders(app, clash=clash)
+    handles: list[RunHandle[Any]] = []
+    told: list[str] = []
+
+    @app.workflow()
+    async def parent(ctx: Context) -> str:
+        async def start() -> str:
+            options: dict[str, Any] = {"id": "mine"} if has_id else {}
+            handle = await app.start(orders.fulfil, {"order": 7, "name": "inside"}, **options)
+            try:
+                await handle.result()
+            except (NotFound, KeyTaken) as error:
+                told.append(error.what)
+            handles.append(handle)
+            return "started"
+
+        return await ctx.step.run("start", start)
+
+    async def scenario() -> None:
+        holder = (await emit(app, "first")).runs[0]
+        assert await (await app.start(parent)).result() == "started"
+        assert "is not saved" in told[0]
+        orders.gate.set()
+        assert await holder.result() == "first"
+        assert await (await app.start(parent)).result() == "started"
+        for handle in handles:
+            if clash == "reject":
+                for verb in (handle.result, handle.state, handle.cancel, handle.steps):
+                    with pytest.raises(KeyTaken, match=holder.run_id):
+                        await verb()
+            else:
+                assert await handle.result() == "first"
+                assert (handle.run_id, handle.is_duplicate) == (holder.run_id, True)
+
+    run_app(app, scenario)
+
+
+def test_a_handle_from_inside_a_step_is_that_of_its_run(store_url: str) -> None:
+    app = make_app(store_url)
+    orders = Orders(app)
+    handles: list[RunHandle[Any]] = []
+
+    @app.workflow()
+    async def parent(ctx: Context) -> None:
+        async def start() -> None:
+            handles.append(await app.start(orders.fulfil, {"order": 8, "name": "inside"}))
+
+        await ctx.step.run("start", start)
+
+    async def scenario() -> None:
+        orders.gate.set()
+        await (await app.start(parent)).result()
+        (handle,) = handles
+        before = handle.run_id
+        assert await handle.result() == "inside"
+        assert (handle.run_id, handle.is_duplicate) == (before, False)
 
     run_app(app, scenario)
 

@@ -191,7 +191,7 @@ def test_an_operator_may_run_a_dropped_subject_again(store_url: str) -> None:
         first = (await emit(app, 4)).runs[0]
         await (await emit(app, 5)).runs[0].result()
         assert await (await first.replay()).result() is False
-        await first.restart()
+        await first.restart(acknowledge=True)
         assert await first.result() is False
         assert await first.state() is RunState.COMPLETED
 

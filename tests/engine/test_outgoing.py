@@ -14,7 +14,7 @@ import httpx
 import pytest
 import requests
 
-from onceward import AUTO, App, ConfigError, Context, IdempotencyKey, RunState, SyncContext
+from onceward import AUTO, App, ConfigError, Context, IdempotencyKey, RunState, SyncContext, event
 from onceward.outgoing import HEADER, NO_KEY, KeyingAdapter, key_request, keyed, trace_config
 from tests.engine.running import ONCE, SOON, evict, make_app, result_of, run_app
 from tests.helpers import eventually_async
@@ -298,7 +298,7 @@ def test_a_business_key_is_the_same_after_a_restart_and_in_a_replay(store_url: s
     async def scenario() -> None:
         handle = await app.start(flow)
         await handle.result()
-        await handle.restart()
+        await handle.restart(acknowledge=True)
         await handle.result()
         replay = await handle.replay()
         await replay.result()
@@ -355,7 +355,7 @@ def test_a_scope_of_a_step_called_in_a_body_is_its_own(sqlite_url: str) -> None:
     async def scenario() -> None:
         handle = await app.start(flow)
         await handle.result()
-        await handle.restart()
+        await handle.restart(acknowledge=True)
         await handle.result()
 
     run_app(app, scenario)
@@ -456,7 +456,7 @@ def test_a_person_may_give_up_instead(sqlite_url: str) -> None:
     assert len(charging.keys) == 1
 
 
-@pytest.mark.parametrize("options", [{"key_memory": "24h"}, {}])
+@pytest.mark.parametrize("options", [{"key_memory": "24h"}, {"unknown": "retry"}])
 def test_a_try_within_the_memory_is_run_again(store_url: str, options: dict[str, Any]) -> None:
     charging = Charging(store_url, **options)
 
@@ -513,7 +513,7 @@ def test_a_restart_with_a_business_key_beyond_the_memory_is_held(store_url: str)
         await handle.result()
         counts = [len(begun)]
         await eventually_async(has_passed)
-        await handle.restart()
+        await handle.restart(acknowledge=True)
         await eventually_async(lambda: is_held(handle))
         replay = await handle.replay()
         await eventually_async(lambda: is_held(replay))
@@ -523,3 +523,35 @@ def test_a_restart_with_a_business_key_beyond_the_memory_is_held(store_url: str)
         return [*counts, len(begun)]
 
     assert run_app(app, scenario) == [1, 1, 2]
+
+
+def test_another_event_of_the_same_key_beyond_the_memory_is_held(store_url: str) -> None:
+    """Its keys are those of the first run: whoever got them may have forgotten them since."""
+    app = make_app(store_url)
+    begun: list[tuple[str, float]] = []
+
+    @app.step(key_scope="business", key_memory=MEMORY_MS / 1000)
+    async def charge(*, key: IdempotencyKey = AUTO) -> str:
+        begun.append((key, time.monotonic()))
+        return key
+
+    @app.workflow(key=event.payload["order"], once="active")
+    async def flow(ctx: Context, order: int) -> str:
+        return await charge()
+
+    async def has_passed() -> bool:
+        return (time.monotonic() - begun[0][1]) * 1000 > MEMORY_MS + 50
+
+    async def scenario() -> None:
+        first = await app.start(flow, 7)
+        key = await first.result()
+        await eventually_async(has_passed)
+        second = await app.start(flow, 7)
+        await eventually_async(lambda: is_held(second))
+        other = await app.start(flow, 8)
+        assert await other.result() != key
+        assert len(begun) == 2
+        await second.answer("retry")
+        assert await second.result() == key
+
+    run_app(app, scenario)

@@ -342,7 +342,7 @@ def test_a_restart_of_the_parent_cancels_called_children_and_leaves_detached_one
     async def scenario() -> Any:
         handle = await app.start(flow)
         await eventually_async(lambda: are_asleep(handle, 2))
-        await handle.restart()
+        await handle.restart(acknowledge=True)
         await handle.result()
 
         async def states() -> bool:

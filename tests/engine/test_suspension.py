@@ -349,7 +349,7 @@ def test_a_plain_workflow_that_is_steered_away_does_not_go_on(store_url: str) ->
     async def scenario() -> int:
         handle = await app.start(flow)
         await eventually_async(lambda: has_step_in_flight(handle.run_id))
-        await handle.restart()
+        await handle.restart(acknowledge=True)
         return await handle.result()
 
     async def has_step_in_flight(run_id: str) -> bool:

@@ -124,7 +124,7 @@ def test_the_sync_twin_does_everything_from_a_thread_without_a_loop(store_url: s
         assert failed.retry().attempt == 2
         with pytest.raises(RunFailed):
             failed.result()
-        assert failed.restart().generation == 2
+        assert failed.restart(acknowledge=True).generation == 2
         with pytest.raises(RunFailed):
             failed.result()
         failed.dismiss()

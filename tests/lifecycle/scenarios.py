@@ -146,7 +146,7 @@ async def _restarted(shop: Shop) -> None:
     async def restart_once() -> None:
         # An error may come after the restart is stored, so a client looks before it asks again.
         if (await run.row()).generation == 1:
-            await run.restart()
+            await run.restart(acknowledge=True)
 
     await persist(restart_once)
     await completed(run, [7, 8, 9])

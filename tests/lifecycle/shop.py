@@ -13,7 +13,18 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from onceward import AUTO, App, Context, Event, IdempotencyKey, Permanent, Retry, SyncContext
+from onceward import (
+    AUTO,
+    App,
+    Context,
+    DidNotHappen,
+    Event,
+    Happened,
+    IdempotencyKey,
+    Permanent,
+    Retry,
+    SyncContext,
+)
 from onceward.sources import Stripe
 from tests.lifecycle.ledger import Ledger
 
@@ -63,6 +74,10 @@ class Shop:
         for workflow in (
             self.ensured,
             self.forgotten,
+            self.asking,
+            self.looking,
+            self.once,
+            self.again,
             self.branches,
             self.deadly,
             self.calling,
@@ -76,6 +91,11 @@ class Shop:
             self.napper,
         ):
             self.app.workflow(workflow)
+        self.hold = self.app.step(name="hold")(self.make)
+        self.hold.undo(self.unmake)
+        self.charge = self.app.step(name="charge")(self.make)
+        self.charge.undo(self.unmake)
+        self.app.workflow(name="undone", undo="on_failure")(self.undone)
         self._known = dict(self.app.workflows)
 
     def __getitem__(self, name: str) -> Any:
@@ -140,6 +160,37 @@ class Shop:
     async def forgotten(self, ctx: Context, n: int) -> str:
         """A payment to somebody who soon forgets the key."""
         return await ctx.step.run("payment", self.make, f"payment-{n}", key_memory=MEMORY_MS / 1000)
+
+    async def unmake(self, made: str, *, key: IdempotencyKey = AUTO) -> None:
+        """Take back what was made."""
+        await self.make(f"no-{made}", key=key)
+
+    async def was_made(self, what: str) -> Happened[str] | DidNotHappen:
+        """Say whether a payment was made, as a check function does."""
+        found = await self.find_made(what)
+        return DidNotHappen() if found is None else Happened(f"{found}, found")
+
+    async def asking(self, ctx: Context, n: int) -> str:
+        """A payment about which a person is asked."""
+        return await ctx.step.run("payment", self.make, f"payment-{n}", unknown="ask")
+
+    async def looking(self, ctx: Context, n: int) -> str:
+        """A payment that is looked for."""
+        return await ctx.step.run("payment", self.make, f"payment-{n}", unknown=self.was_made)
+
+    async def once(self, ctx: Context, n: int) -> str:
+        """A payment that is tried once."""
+        return await ctx.step.run("payment", self.make, f"payment-{n}", retry=ONCE)
+
+    async def again(self, ctx: Context, n: int) -> str:
+        """A payment that is made again."""
+        return await ctx.step.run("payment", self.make, f"payment-{n}")
+
+    async def undone(self, ctx: Context, n: int) -> None:
+        """Two things are made and taken back, since the third is refused."""
+        await self.hold(f"hold-{n}")
+        await self.charge(f"charge-{n}")
+        await ctx.step.run("refused", self.refuse)
 
     async def parallel(self, ctx: Context, n: int) -> list[int]:
         """Three branches of two steps each."""

@@ -191,6 +191,8 @@ class Stage:
         handle = self.operators[operator].run(run_id)
         if verb is Verb.ANSWER:
             return await handle.answer("retry", actor=f"operator {operator}")
+        if verb is Verb.RESTART:
+            more = {"acknowledge": True, **more}
         return await getattr(handle, verb.value)(actor=f"operator {operator}", **more)
 
 

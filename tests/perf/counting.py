@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 from onceward import App, Context
 from onceward.authoring.workflow import Workflow
 from onceward.core.ids import IdSource
-from onceward.core.ports import Batch, BatchResult, Store
+from onceward.core.ports import Batch, BatchResult, Begun, Store
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.worker import Worker
 from onceward.stores.sqlite.store import SqliteStore
@@ -60,6 +60,14 @@ class CountedStore:
         result = self.store.apply(process_id, epoch, batch)
         self.batches.append(batch)
         return result
+
+    def begin(self, process_id: str, epoch: int, batch: Batch) -> Begun | None:
+        self.refuses(batch)
+        begun = self.store.begin(process_id, epoch, batch)
+        if begun is not None:
+            self.verbs["apply"] += 1
+            self.batches.append(batch)
+        return begun
 
     def forget(self) -> None:
         self.verbs.clear()

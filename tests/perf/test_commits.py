@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any, Literal
 
-from onceward import RunState
+import pytest
+
+from onceward import Context, Retry, RunState
 from onceward.core import errors
 from onceward.core.ports import Batch
 from tests.engine.running import run_app
@@ -72,3 +75,68 @@ def test_a_poisoned_commit_among_two_hundred_sinks_only_itself(tmp_path: Path) -
 
     assert others == [RunState.COMPLETED] * 199
     assert culprit is RunState.HELD
+
+
+@pytest.mark.parametrize(
+    ("options", "more_commits", "more_records"),
+    [
+        ({}, 0, 0),
+        ({"unknown": "retry"}, 0, 0),
+        ({"unknown": "retry", "retry": Retry(max_tries=1)}, 0, 0),
+        ({"unknown": "ask"}, 0, 1),
+        ({"unknown": lambda number: None}, 0, 1),
+        ({"retry": Retry(max_tries=1)}, 0, 1),
+    ],
+    ids=["default", "retry", "retry once", "ask", "check", "once"],
+)
+def test_that_a_step_begins_is_saved_with_the_step_before_or_not_at_all(
+    url: str, options: dict[str, Any], more_commits: int, more_records: int
+) -> None:
+    """It rides along with the earlier checkpoint, which the body waits for anyway (RULINGS 5, 7)."""
+
+    def counted(changed: dict[str, Any]) -> tuple[int, int]:
+        app = CountedApp(url)
+
+        async def same(number: int) -> int:
+            return number
+
+        @app.workflow
+        async def two(ctx: Context, number: int) -> int:
+            await ctx.step.run("first", same, number)
+            return await ctx.step.run("second", same, number, **changed)
+
+        async def scenario() -> tuple[int, int]:
+            await (await app.start(two, 0)).result()
+            app.counts.forget()
+            await (await app.start(two, 1)).result()
+            advances = [advance for batch in app.counts.batches for advance in batch.advances]
+            return written(app.counts), sum(len(advance.steps) for advance in advances)
+
+        return run_app(app, scenario)
+
+    commits, records = counted({})
+
+    assert counted(options) == (commits + more_commits, records + more_records)
+
+
+@pytest.mark.parametrize(("unknown", "more"), [("retry", 0), ("ask", 1)])
+def test_that_the_first_step_of_a_run_begins_is_a_commit_of_its_own(
+    url: str, unknown: Literal["retry", "ask"], more: int
+) -> None:
+    """There is nothing before it to ride along with."""
+    app = CountedApp(url)
+
+    async def same(number: int) -> int:
+        return number
+
+    @app.workflow
+    async def one(ctx: Context, number: int) -> int:
+        return await ctx.step.run("only", same, number, unknown=unknown)
+
+    async def scenario() -> int:
+        await (await app.start(one, 0)).result()
+        app.counts.forget()
+        await (await app.start(one, 1)).result()
+        return written(app.counts)
+
+    assert run_app(app, scenario) == 2 + more

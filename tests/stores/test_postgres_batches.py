@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
@@ -247,7 +248,14 @@ BATCH_STATEMENTS = (
 )
 """What is prepared once, perhaps while every table is empty, and then runs for weeks."""
 
-JUDGING_STATEMENTS = ("raise_versions", "start_judged", "free_keys", "drop_unclaimed", "skipped_of")
+JUDGING_STATEMENTS = (
+    "raise_versions",
+    "start_judged",
+    "lock_queue_joined",
+    "free_keys",
+    "drop_unclaimed",
+    "skipped_of",
+)
 KEYED_STATEMENTS = (
     *BATCH_STATEMENTS,
     *JUDGING_STATEMENTS,
@@ -326,10 +334,12 @@ def test_the_queue_is_claimed_in_the_order_of_its_index(stores: Postgres) -> Non
 # --- rows ---------------------------------------------------------------------------------------------
 
 
-def three_steps_in_lockstep(process: Process, count: int) -> None:
+def three_steps_in_lockstep(process: Process, count: int, *, has_keys: bool = False) -> None:
     """Carry runs through three steps together, a commit for each, the last with the end."""
     now = process.stores.now
     wanted = [accept(new_id("evt_"), is_claimed=True, payload=json.dumps("x" * 300)) for _ in range(count)]
+    for made in wanted if has_keys else ():
+        made.runs = [msgspec.structs.replace(made.runs[0], key=made.event.id, once="active")]
     process.accept(*wanted)
     run_ids = [made.runs[0].run_id for made in wanted]
     for number in (1, 2, 3):
@@ -342,11 +352,12 @@ def three_steps_in_lockstep(process: Process, count: int) -> None:
         process.apply(advances=advances)
 
 
-def test_updates_of_runs_stay_in_their_page(stores: Postgres) -> None:
-    """HOT, all of them, also where all runs of a page end in one transaction."""
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_updates_of_runs_stay_in_their_page(stores: Postgres, has_keys: bool) -> None:
+    """HOT, all of them, also where all runs of a page end in one transaction, and beside an index of keys."""
     process = Process(stores)
     for _ in range(5):
-        three_steps_in_lockstep(process, LOCKSTEP)
+        three_steps_in_lockstep(process, LOCKSTEP, has_keys=has_keys)
     process.store.close()  # a session tells its counts at its end
 
     def updates() -> tuple[int, int] | None:

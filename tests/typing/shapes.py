@@ -16,10 +16,14 @@ from onceward import (
     AUTO,
     App,
     Context,
+    DidNotHappen,
     Emitted,
     Event,
     EventView,
+    Happened,
     IdempotencyKey,
+    Plan,
+    Question,
     Retry,
     RunHandle,
     RunState,
@@ -58,6 +62,49 @@ async def charge_card(order: Order, *, idempotency_key: IdempotencyKey = AUTO) -
 @app.step(retry=Retry(max_tries=8), timeout="30s", name="pack")
 def pack(order: Order, boxes: int = 1) -> list[str]:
     return [order.id] * boxes
+
+
+async def was_charged(order: Order) -> Happened[Charge] | DidNotHappen:
+    return Happened(Charge(order.id)) if order.id else DidNotHappen()
+
+
+@app.step(unknown=was_charged)
+async def charge_once(order: Order) -> Charge:
+    return Charge(order.id)
+
+
+@charge_once.undo
+async def refund(charge: Charge, *, order: Order, idempotency_key: IdempotencyKey = AUTO) -> int:
+    return len(charge.id)
+
+
+@pack.undo(retry=Retry(max_tries=2), unknown="ask")
+def unpack(boxes: list[str]) -> None: ...
+
+
+async def undone_directly(charge: Charge, order: Order) -> None:
+    assert_type(await refund(charge, order=order), int)
+    unpack([order.id])
+
+
+@app.workflow(undo="on_failure")
+async def undoing(ctx: Context, order: Order) -> None:
+    assert_type(await charge_once(order), Charge)
+    assert_type(await ctx.step.run("again", charge_once, order), Charge)
+    assert_type(await ctx.step.run("mail", len, "a", unknown="ask"), int)
+    assert_type(await ctx.step.undo("give it back"), list[str])
+
+
+@app.workflow
+def undoing_plainly(ctx: SyncContext) -> None:
+    assert_type(ctx.step.undo("give it back"), list[str])
+
+
+async def answering(run: RunHandle[int], sync: SyncRunHandle[int]) -> None:
+    assert_type(await run.questions(), list[Question])
+    assert_type(await run.answer("happened", result=7, step="mail"), Reply)
+    assert_type(sync.questions(), list[Question])
+    assert_type(sync.answer("did_not_happen"), Reply)
 
 
 @app.workflow
@@ -233,7 +280,12 @@ async def handles(order: Order) -> None:
     assert_type(await handle.children(), list[RunRow])
     assert_type(await handle.retry(), Reply)
     assert_type(await handle.restart(actor="me"), Reply)
+    plan = assert_type(await handle.plan("restart", keep=["a"]), Plan)
+    assert_type(await handle.restart(plan=plan, request_id="x"), Reply)
+    assert_type(await handle.restart(keep="a", plan=plan.token), Reply)
+    assert_type(await handle.restart(drop=["a"], acknowledge=True), Reply)
     assert_type(await handle.replay(from_step="a"), RunHandle[int])
+    assert_type(await handle.replay(plan=plan, drop={"a"}), RunHandle[int])
     assert_type(await handle.cancel(), Reply)
     assert_type(await handle.answer("retry"), Reply)
     assert_type(await handle.dismiss(), Reply)
@@ -255,6 +307,8 @@ def sync_handles(order: Order) -> None:
     assert_type(app.sync.start(on_checkout, {"a": 1}), SyncRunHandle[Charge])
     assert_type(handle.result(), int)
     assert_type(handle.replay(), SyncRunHandle[int])
+    assert_type(handle.plan("resume"), Plan)
+    assert_type(handle.restart(plan=handle.plan("restart")), Reply)
     assert_type(handle.steps(), list[StepRow])
     assert_type(app.sync.emit("order.paid").runs[0].result(), Any)
     assert_type(app.sync.runs(workflow="add"), list[RunRow])

@@ -7,17 +7,21 @@ import dataclasses
 import inspect
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from onceward.authoring.options import DEFAULT_OPTIONS, StepOptions, key_memory_of
 from onceward.authoring.step import Step
+from onceward.authoring.words import refuse_unknown
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors
 from onceward.core.annotations import signature_of
 from onceward.core.duration import to_ms
 from onceward.core.shown import shown
 
-RESERVED = ("item", "retry", "timeout", "key_scope", "key_memory")
+OPTIONS = ("retry", "timeout", "key_scope", "key_memory", "effect", "unknown")
+"""Keywords of ``step.run`` that say how the step is tried."""
+
+RESERVED = ("item", *OPTIONS)
 """Keywords of ``step.run`` that are its own, not the function's."""
 
 
@@ -27,7 +31,12 @@ def prepare(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[Callable[..., Any], str, StepOptions, dict[str, Any]]:
-    """Split the keywords of ``step.run`` into its own and the function's."""
+    """Split the keywords of ``step.run`` into its own and the function's.
+
+    Raises:
+        ConfigError: one is neither's.
+        StepMisuse: *function* cannot be called, or needs a word that ``step.run`` keeps for itself.
+    """
     options, item = DEFAULT_OPTIONS, ""
     if isinstance(function, Step):
         options, item, function = function.options, function.item_text, function.function
@@ -37,14 +46,15 @@ def prepare(
         return function, item, options, kwargs
     _refuse_hidden(name, function, kwargs, len(args))
     item = str(kwargs.pop("item", item))
-    return function, item, changed_options(name, options, kwargs), kwargs
+    options = changed_options(name, options, kwargs)
+    if kwargs:
+        refuse_unknown(name, kwargs, _words_of(function).taken, RESERVED)
+    return function, item, options, kwargs
 
 
 def changed_options(name: str, options: StepOptions, kwargs: dict[str, Any]) -> StepOptions:
     """Take a step's own keywords out of *kwargs*; give its options with what they change."""
-    changes: dict[str, Any] = {
-        word: kwargs.pop(word) for word in ("retry", "timeout", "key_scope", "key_memory") if word in kwargs
-    }
+    changes: dict[str, Any] = {word: kwargs.pop(word) for word in OPTIONS if word in kwargs}
     timeout, key_memory = changes.pop("timeout", None), changes.pop("key_memory", None)
     if timeout is not None:
         changes["timeout_ms"] = to_ms(timeout, what=f"timeout of step {name!r}")
@@ -102,7 +112,7 @@ def _refuse_hidden(name: str, function: Callable[..., Any], kwargs: dict[str, An
     meant = [word for word in RESERVED if word in kwargs]
     if not meant:
         return
-    for word, position in _needed(function):
+    for word, position in _words_of(function).needed:
         if word in meant and position >= given:
             raise errors.StepMisuse(
                 f"The function of step {name!r} takes {word!r}, which step.run keeps for itself.",
@@ -111,13 +121,20 @@ def _refuse_hidden(name: str, function: Callable[..., Any], kwargs: dict[str, An
             )
 
 
-_Needed = tuple[tuple[str, int], ...]
-_of_functions: weakref.WeakKeyDictionary[Any, _Needed] = weakref.WeakKeyDictionary()
-_of_methods: weakref.WeakKeyDictionary[Any, _Needed] = weakref.WeakKeyDictionary()
+class _Words(NamedTuple):
+    """What a function's parameters are called."""
+
+    needed: tuple[tuple[str, int], ...]  # reserved words without a default, with their positions
+    taken: frozenset[str] | None  # what it takes by name; None where it takes anything
 
 
-def _needed(function: Callable[..., Any]) -> _Needed:
-    """Give the reserved words that are parameters without a default, with their positions.
+_UNKNOWN = _Words((), None)
+_of_functions: weakref.WeakKeyDictionary[Any, _Words] = weakref.WeakKeyDictionary()
+_of_methods: weakref.WeakKeyDictionary[Any, _Words] = weakref.WeakKeyDictionary()
+
+
+def _words_of(function: Callable[..., Any]) -> _Words:
+    """Give what a function's parameters are called.
 
     Remembered, since reading a signature takes longer than a step of a run that is recalled; by the
     function beneath a bound method, which is a new object at each access.
@@ -133,12 +150,17 @@ def _needed(function: Callable[..., Any]) -> _Needed:
     try:
         parameters = list(signature_of(function).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature
-        return ()
-    found = tuple(
+        return _UNKNOWN
+    needed = tuple(
         (parameter.name, position)
         for position, parameter in enumerate(parameters)
         if parameter.name in RESERVED and parameter.default is parameter.empty
     )
+    taken = None
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        taken = frozenset(parameter.name for parameter in parameters if parameter.kind in by_name)
+    words = _Words(needed, taken)
     with contextlib.suppress(TypeError):  # a callable that cannot be referred to weakly
-        memory[anchor] = found
-    return found
+        memory[anchor] = words
+    return words

@@ -13,9 +13,10 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from onceward.authoring.keys import KeyScope, composed_key
+from onceward.authoring.keys import KeyScope
 from onceward.authoring.made import MadeCalls
 from onceward.core import errors
+from onceward.core.idempotency import composed_key
 
 if TYPE_CHECKING:
     from onceward.authoring.options import StepOptions
@@ -54,6 +55,10 @@ class Session(Protocol):
 
     async def body(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function inside a step's body: an async one here, a plain one in a thread."""
+        ...
+
+    async def undo(self, name: str, item: str, caller: object) -> list[str]:
+        """Undo what was done before; give the steps, the last one first."""
         ...
 
     async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NewType, TypeAlias, cast
 
-from onceward.core import ids
 from onceward.core.annotations import signature_of
 
 IdempotencyKey = NewType("IdempotencyKey", str)
@@ -23,18 +21,6 @@ KeyScope: TypeAlias = Literal["step", "business"]
 is about, so that a restart or a replay hands out the same key."""
 
 KEY_SCOPES: tuple[KeyScope, ...] = ("step", "business")
-
-
-def business_parts(
-    namespace: str, workflow: str, key: str | None, source: str, event_id: str
-) -> tuple[str, ...]:
-    """Give what a key of scope ``"business"`` is made of, beside its step.
-
-    The run's own key where its workflow declares one, else the event: neither changes when the run
-    is restarted or replayed.
-    """
-    about = ("event", source, event_id) if key is None else ("key", key)
-    return ("business", namespace, workflow, *about)
 
 
 class _Auto(str):
@@ -83,12 +69,3 @@ def _is_key(annotation: object) -> bool:
     if isinstance(annotation, str):
         return annotation.strip("\"'").rpartition(".")[2] == IdempotencyKey.__name__
     return annotation is IdempotencyKey
-
-
-def composed_key(*parts: str | int) -> str:
-    """Give the key of a step.
-
-    A hash, so that it is short, plain and says nothing about the data; the parts are joined as
-    JSON, so that no two steps share one (RULINGS 12).
-    """
-    return "ow_" + hashlib.sha256(ids.composed(*parts).encode()).hexdigest()[:40]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
 from onceward.authoring.keys import KEY_SCOPES, KeyScope
 from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
+from onceward.core.effects import EffectName, StepEffect, effect_of
 from onceward.core.model import Millis
 from onceward.core.retry import Retry
 from onceward.core.rules import ACTIVE, CLASHES, EVER, NO_RULES, STALE, WINDOW, Rules, checked_place
@@ -20,6 +21,15 @@ DEFAULT_RUN_RETRY = Retry(max_tries=1)
 once fails again. Lost holders are not counted here."""
 
 
+Check: TypeAlias = Callable[..., Any]
+"""Looks whether a step took effect: gets its arguments, gives `Happened` or `DidNotHappen`."""
+
+Unknown: TypeAlias = Literal["retry", "ask"] | Check
+"""What becomes of a step that began and has no saved end."""
+
+UNKNOWN = ("retry", "ask")
+
+
 @dataclass(frozen=True, slots=True)
 class StepOptions:
     """How one step is tried.
@@ -29,12 +39,21 @@ class StepOptions:
         timeout_ms: how long one try may take.
         key_scope: what its idempotency key belongs to.
         key_memory_ms: how long the receiver remembers the key, if that is known.
+        effect: what running it again does; by default what its kind of step does.
+        recorded: what of this its records say, for plans; empty by default, so that it costs nothing.
+        unknown: what becomes of it when it began and has no saved end; None for running it again, or
+            for failing where it may be tried once only.
+        undo: what gives back what it did.
     """
 
     retry: Retry = DEFAULT_STEP_RETRY
     timeout_ms: Millis | None = None
     key_scope: KeyScope = "step"
     key_memory_ms: Millis | None = None
+    effect: EffectName | None = None
+    unknown: Unknown | None = None
+    undo: Undo | None = None
+    recorded: dict[str, Any] = field(init=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what is no policy before it is asked for one, which is when the step fails."""
@@ -46,6 +65,54 @@ class StepOptions:
                 todo='Write key_scope="step" for a key of this run\'s generation, or key_scope="business" '
                 "for one that a restart and a replay hand out again.",
             )
+        if self.effect is not None and self.effect not in tuple(StepEffect):
+            raise errors.ConfigError(
+                f"The effect of a step cannot be {shown(self.effect)}.",
+                means="It says what running the step again does, for whoever plans a restart.",
+                todo='Write effect="pure" for one that only computes or reads, effect="own_database" for one '
+                'that writes to your own database only, or effect="outside", which is the default.',
+            )
+        if self.effect is not None and effect_of("run", None) != self.effect:
+            self.recorded["effect"] = self.effect
+        if self.key_scope != "step":
+            self.recorded["key_scope"] = self.key_scope
+        if self.key_memory_ms is not None:
+            self.recorded["key_memory_ms"] = self.key_memory_ms
+        if self.unknown is not None and self.unknown not in UNKNOWN and not callable(self.unknown):
+            raise errors.ConfigError(
+                f"The unknown of a step cannot be {shown(self.unknown)}.",
+                means="It says what becomes of a step that began and has no saved end.",
+                todo='Write unknown="retry" to run it again, unknown="ask" to ask a person, or give a function '
+                "that looks whether it took effect.",
+            )
+
+    @property
+    def if_unknown(self) -> Literal["retry", "fail", "ask", "check"]:
+        """Give what an unknown outcome leads to."""
+        if self.unknown is None:
+            # How long its receiver knows the key was said: until then it is safe to run again.
+            return "fail" if self.retry.is_once and self.key_memory_ms is None else "retry"
+        if isinstance(self.unknown, str):
+            return self.unknown
+        return "check"
+
+    @property
+    def keeps_start(self) -> bool:
+        """Say whether that a try begins is saved before it does."""
+        return self.if_unknown != "retry" or self.undo is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What gives back what a step did.
+
+    Attributes:
+        function: called with the step's result, and by name with those of its arguments that it takes.
+        options: how it is tried.
+    """
+
+    function: Callable[..., Any]
+    options: StepOptions = field(default_factory=StepOptions)
 
 
 def key_memory_of(key_memory: Duration | None, whose: str) -> Millis | None:

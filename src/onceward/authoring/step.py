@@ -6,18 +6,24 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from onceward.authoring.current import Frame, Session, frame_var, session_var, wait_in_thread
-from onceward.authoring.keys import KeyPlace, key_place
-from onceward.authoring.options import StepOptions
+from onceward.authoring.keys import KeyPlace, KeyScope, key_place
+from onceward.authoring.options import DEFAULT_STEP_RETRY, StepOptions, Undo, Unknown, key_memory_of
+from onceward.authoring.undo import check_undo
 from onceward.core import errors
+from onceward.core.duration import Duration, to_ms
+from onceward.core.retry import Retry
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R_co = TypeVar("R_co", covariant=True)
 S_co = TypeVar("S_co", covariant=True)
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Step(Generic[P, R_co]):
@@ -51,6 +57,86 @@ class Step(Generic[P, R_co]):
         return Step(self.function, self.name, self.options, str(item))
 
     @overload
+    def undo(
+        self: Step[..., Coroutine[Any, Any, T]], function: Callable[Concatenate[T, Q], U], /
+    ) -> Callable[Concatenate[T, Q], U]: ...
+    @overload
+    def undo(self, function: Callable[Concatenate[R_co, Q], U], /) -> Callable[Concatenate[R_co, Q], U]: ...
+    @overload
+    def undo(
+        self: Step[..., Coroutine[Any, Any, T]],
+        /,
+        *,
+        retry: Retry = ...,
+        timeout: Duration | None = ...,
+        key_scope: KeyScope = ...,
+        key_memory: Duration | None = ...,
+        unknown: Unknown | None = ...,
+    ) -> Callable[[Callable[Concatenate[T, Q], U]], Callable[Concatenate[T, Q], U]]: ...
+    @overload
+    def undo(
+        self,
+        /,
+        *,
+        retry: Retry = ...,
+        timeout: Duration | None = ...,
+        key_scope: KeyScope = ...,
+        key_memory: Duration | None = ...,
+        unknown: Unknown | None = ...,
+    ) -> Callable[[Callable[Concatenate[R_co, Q], U]], Callable[Concatenate[R_co, Q], U]]: ...
+    def undo(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        retry: Retry = DEFAULT_STEP_RETRY,
+        timeout: Duration | None = None,
+        key_scope: KeyScope = "step",
+        key_memory: Duration | None = None,
+        unknown: Unknown | None = None,
+    ) -> Any:
+        """Say how what this step did is given back: ``@charge.undo``.
+
+        The function is called with the step's result, and by name with those of the step's arguments
+        that it takes. It runs as a step of its own, with a key of its own, when a run of a workflow
+        with ``undo="on_failure"`` ends badly, or where the code calls ``ctx.step.undo``. That the step
+        begins is saved before its body does.
+
+        Args:
+            function: async or plain; it is given back as it is.
+            retry: as of `App.step`; when its tries are used up, the run is held for a person.
+            timeout: as of `App.step`.
+            key_scope: as of `App.step`.
+            key_memory: as of `App.step`.
+            unknown: as of `App.step`.
+
+        Raises:
+            ConfigError: it takes something that is no parameter of the step, or the step has an undo.
+        """
+        options = StepOptions(
+            retry=retry,
+            timeout_ms=None
+            if timeout is None
+            else to_ms(timeout, what=f"timeout of the undo of {self.name}"),
+            key_scope=key_scope,
+            key_memory_ms=key_memory_of(key_memory, f"the undo of {self.name}"),
+            unknown=unknown,
+        )
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            if self.options.undo is not None:
+                raise errors.ConfigError(
+                    f"The step {self.name!r} has two undos.",
+                    means="Nothing says which of them gives back what it did.",
+                    todo="Write one function that does all of it.",
+                )
+            check_undo(self.name, self.function, function)
+            self.options = replace(self.options, undo=Undo(function, options))
+            return function
+
+        return decorate if function is None else decorate(function)
+
+    @overload
     def __get__(self, instance: None, owner: type) -> Step[P, R_co]: ...
     @overload
     def __get__(self: Step[Concatenate[Any, Q], S_co], instance: object, owner: type) -> Step[Q, S_co]: ...
@@ -58,7 +144,11 @@ class Step(Generic[P, R_co]):
         """Give the same step for a method of one object, as for a function in a class."""
         if instance is None:
             return self
-        return Step(MethodType(self.function, instance), self.name, self.options, self.item_text)
+        options = self.options
+        if options.undo is not None:
+            undo = replace(options.undo, function=MethodType(options.undo.function, instance))
+            options = replace(options, undo=undo)
+        return Step(MethodType(self.function, instance), self.name, options, self.item_text)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run as a saved step inside a run, as the plain function outside and inside other steps."""

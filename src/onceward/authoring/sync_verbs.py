@@ -13,10 +13,13 @@ from onceward.authoring.current import Session, wait_in_thread
 from onceward.authoring.ensure import ensured
 from onceward.authoring.event import Event
 from onceward.authoring.keys import KeyScope
+from onceward.authoring.options import Unknown
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
+from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
+from onceward.core.effects import EffectName
 from onceward.core.retry import Retry
 
 P = ParamSpec("P")
@@ -61,6 +64,8 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     def run(
@@ -74,6 +79,8 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     def run(  # type: ignore[misc]  # likewise
         self, name: str, function: Any, /, *args: Any, **kwargs: Any
@@ -96,6 +103,8 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     def ensure(
@@ -110,6 +119,8 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     def ensure(
@@ -124,6 +135,8 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     def ensure(
@@ -138,7 +151,10 @@ class SyncStepVerbs:
         timeout: Duration | None = ...,
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
+    @spelled("step.ensure")
     def ensure(
         self,
         name: str,
@@ -151,6 +167,8 @@ class SyncStepVerbs:
         timeout: Duration | None = None,
         key_scope: KeyScope | None = None,
         key_memory: Duration | None = None,
+        effect: EffectName | None = None,
+        unknown: Unknown | None = None,
     ) -> Any:
         """Give what *find* finds, else what *create* creates; see `StepVerbs.ensure`."""
         given = {
@@ -158,10 +176,16 @@ class SyncStepVerbs:
             "timeout": timeout,
             "key_scope": key_scope,
             "key_memory": key_memory,
+            "effect": effect,
+            "unknown": unknown,
         }
         body, options = ensured(self._session, name, find, create, args, given)
         caller = threading.current_thread()
         return self._wait(self._session.step(name, str(item), body, args, {}, options, caller))
+
+    def undo(self, name: str, *, item: object = "") -> list[str]:
+        """Undo what the run did so far; see `StepVerbs.undo`."""
+        return self._wait(self._session.undo(name, str(item), threading.current_thread()))
 
     def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:
         """Sleep until a deadline that is fixed when it is first reached; see `StepVerbs.sleep`."""

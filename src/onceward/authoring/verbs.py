@@ -12,10 +12,13 @@ from onceward.authoring.current import Session, noted
 from onceward.authoring.ensure import ensured
 from onceward.authoring.event import Event
 from onceward.authoring.keys import KeyScope
+from onceward.authoring.options import Unknown
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
+from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
+from onceward.core.effects import EffectName
 from onceward.core.retry import Retry
 
 P = ParamSpec("P")
@@ -57,6 +60,8 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109 - a try's limit, kept by the engine
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     async def run(
@@ -70,6 +75,8 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109
         key_scope: KeyScope = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @noted  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
     async def run(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -84,6 +91,8 @@ class StepVerbs:
             timeout: how long one try may take.
             key_scope: ``"business"`` for an idempotency key that a restart or replay hands out again.
             key_memory: how long the receiver remembers the key; see `App.step`.
+            effect: what running it again does; see `App.step`.
+            unknown: what becomes of it when it began and has no saved end; see `App.step`.
             kwargs: the function's keywords.
 
         Raises:
@@ -107,6 +116,8 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     async def ensure(
@@ -121,6 +132,8 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     async def ensure(
@@ -135,6 +148,8 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
     @overload
     async def ensure(
@@ -149,7 +164,10 @@ class StepVerbs:
         timeout: Duration | None = ...,  # noqa: ASYNC109
         key_scope: KeyScope | None = ...,
         key_memory: Duration | None = ...,
+        effect: EffectName | None = ...,
+        unknown: Unknown | None = ...,
     ) -> R: ...
+    @spelled("step.ensure")
     @noted
     async def ensure(
         self,
@@ -163,6 +181,8 @@ class StepVerbs:
         timeout: Duration | None = None,  # noqa: ASYNC109
         key_scope: KeyScope | None = None,
         key_memory: Duration | None = None,
+        effect: EffectName | None = None,
+        unknown: Unknown | None = None,
     ) -> Any:
         """Give what *find* finds, else what *create* creates; saved as one step.
 
@@ -179,6 +199,8 @@ class StepVerbs:
             timeout: how long one try may take.
             key_scope: see `run`.
             key_memory: see `run`.
+            effect: see `run`.
+            unknown: see `run`.
 
         Raises:
             StepFailed: its tries are used up, or it failed for good.
@@ -189,9 +211,27 @@ class StepVerbs:
             "timeout": timeout,
             "key_scope": key_scope,
             "key_memory": key_memory,
+            "effect": effect,
+            "unknown": unknown,
         }
         body, options = ensured(self._session, name, find, create, args, given)
         return await self._session.step(name, str(item), body, args, {}, options, None)
+
+    @noted
+    async def undo(self, name: str, *, item: object = "") -> list[str]:
+        """Undo what the run did so far: the undo of each done step, the last one first.
+
+        Each is a step of its own. Steps of unknown outcome are looked at first, by their check or by a
+        person; what was undone before is not undone again. An undo that fails holds the run.
+
+        Args:
+            name: what identifies this in the run.
+            item: which element of a loop this is.
+
+        Returns:
+            The steps that were undone, in that order.
+        """
+        return await self._session.undo(name, str(item), None)
 
     @noted
     async def sleep(self, name: str, delay: Duration, *, item: object = "") -> None:

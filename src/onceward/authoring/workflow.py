@@ -40,6 +40,7 @@ class Policies:
         retry: how often the whole run is tried again.
         deadline_ms: how long a run may take.
         rules: what is asked of an event before there is a run.
+        undoes_on_failure: what its steps did is undone when a run ends badly.
         fetch: fetches the current state of what the event is about, before the code begins.
     """
 
@@ -47,6 +48,7 @@ class Policies:
     deadline_ms: Millis | None = None
     rules: Rules = NO_RULES
     fetch: Callable[[Event], Any] | None = None
+    undoes_on_failure: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is no policy before it is asked for one, which is when a run fails."""

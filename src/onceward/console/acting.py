@@ -8,14 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onceward.console.port import BULK_MAX, PAGE_MAX, Action, Console, RunQuery
+from onceward.console.port import ACKNOWLEDGED, BULK_MAX, PAGE_MAX, Action, Console, RunQuery
 from onceward.console.views import ActionReply, BulkReply, RunSummary
 from onceward.core import asked, ids
-from onceward.core.errors import ConfigError, NotFound, OncewardError, StateConflict, StoreError
+from onceward.core.choice import Choice, choice_of
+from onceward.core.errors import (
+    ConfigError,
+    NotFound,
+    OncewardError,
+    PlanNeeded,
+    StateConflict,
+    StoreError,
+)
 from onceward.core.model import AuditRow
+from onceward.core.plan import Plan
 from onceward.core.shown import shown
 from onceward.core.states import TABLE, Effect, RunState, Verb
+from onceward.core.steer import Reply
 from onceward.core.texts import checked_id
+from onceward.planning import checked_verb, restart_of
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -29,6 +40,7 @@ AT_ONCE = 8
 """Runs that a bulk action acts on at once: an action on a run that another process has waits for it."""
 
 BULK_VERB = "bulk"
+AGAIN = "it would do something outside again, and its plan was not acknowledged"
 
 
 class Acting:
@@ -54,24 +66,38 @@ class Acting:
         request_id = None if action.request_id is None else checked_id(action.request_id)
         if verb is Verb.REPLAY:
             return await self._replay(run_id, action, request_id)
+        if verb is Verb.ANSWER:
+            result = asked.UNSET if action.result is msgspec.UNSET else action.result
+            answered = await self._app.desk.answer(
+                run_id, answer, step=action.step, result=result, actor=action.actor, request_id=request_id
+            )
+            return _told(run_id, action, answered)
+        restart = None
+        if verb is Verb.RESTART:
+            is_given = action.plan == ACKNOWLEDGED
+            token = None if is_given else action.plan
+            restart = restart_of(_choice(action), token, request_id, is_given=is_given)
         reply = await self._app.desk.steer(
-            verb, run_id, actor=action.actor, answer=answer, request_id=request_id
+            verb, run_id, actor=action.actor, restart=restart, request_id=request_id
         )
-        return ActionReply(
-            run_id=run_id,
-            verb=action.verb,
-            effect=reply.effect.value,
-            text=reply.text,
-            state=reply.state.value,
-            generation=reply.generation,
-            attempt=reply.attempt,
-            is_duplicate=reply.is_done_before,
-        )
+        return _told(run_id, action, reply)
+
+    async def plan(self, run_id: str, action: Action) -> Plan:
+        """Give what an action would do, and do nothing."""
+        checked(action)
+        payload = None if action.payload is msgspec.UNSET else action.payload
+        run_id = asked.checked_text(run_id, "run id")
+        return await self._app.desk.planner.plan(run_id, checked_verb(action.verb), _choice(action), payload)
 
     async def _replay(self, run_id: str, action: Action, request_id: str | None) -> ActionReply:
         payload = None if action.payload is msgspec.UNSET else action.payload
         new_id, is_duplicate = await self._app.desk.replay(
-            run_id, action.from_step, payload, request_id, action.actor
+            run_id,
+            _choice(action),
+            payload,
+            request_id,
+            action.actor,
+            None if action.plan == ACKNOWLEDGED else action.plan,
         )
         return ActionReply(
             run_id=new_id,
@@ -164,6 +190,10 @@ class Acting:
             if cell.effect is Effect.REFUSE:
                 refused += 1
                 reasons[cell.reply] = None
+        if verb is Verb.RESTART and action.plan is None:
+            again = await self._do_outside_again(runs[:SAMPLE_MAX], action)
+            if again:
+                reasons[f"{again} of the first {len(runs[:SAMPLE_MAX])}: {AGAIN}"] = None
         return BulkReply(
             bulk_id=bulk_id,
             verb=action.verb,
@@ -173,6 +203,16 @@ class Acting:
             reasons=list(reasons)[:REASONS_MAX],
             sample=runs[:SAMPLE_MAX],
         )
+
+    async def _do_outside_again(self, runs: list[RunSummary], action: Action) -> int:
+        """Give how many restarts would ask for their plan."""
+        count = 0
+        for run in runs:
+            try:
+                count += (await self.plan(run.run_id, action)).needs_consent
+            except (StateConflict, NotFound):
+                continue  # refused, which is counted elsewhere, or gone
+        return count
 
     async def _all(
         self, bulk_id: str, query: RunQuery, action: Action, progress: Callable[[BulkReply], object]
@@ -225,6 +265,19 @@ class Acting:
         return over
 
 
+def _told(run_id: str, action: Action, reply: Reply) -> ActionReply:
+    return ActionReply(
+        run_id=run_id,
+        verb=action.verb,
+        effect=reply.effect.value,
+        text=reply.text,
+        state=reply.state.value,
+        generation=reply.generation,
+        attempt=reply.attempt,
+        is_duplicate=reply.is_done_before,
+    )
+
+
 def checked(action: Action) -> tuple[Verb, str]:
     """Give the verb of an action, and the word of its answer.
 
@@ -263,16 +316,21 @@ def checked(action: Action) -> tuple[Verb, str]:
         raise ConfigError(
             "A held run was to be answered, without a word.",
             means="Nothing was changed.",
-            todo="Answer 'retry' to go on with another attempt, or 'fail' to give up.",
+            todo="Answer 'retry' or 'fail'; where a step's outcome is asked for, 'happened' or 'did_not_happen'.",
         )
     return verb, action.answer or ""
 
 
 _TAKEN = {
-    Verb.ANSWER.value: frozenset({"answer"}),
-    Verb.REPLAY.value: frozenset({"from_step", "payload"}),
+    Verb.ANSWER.value: frozenset({"answer", "result", "step"}),
+    Verb.RESTART.value: frozenset({"from_step", "keep", "drop", "plan"}),
+    Verb.REPLAY.value: frozenset({"from_step", "payload", "keep", "drop", "plan"}),
 }
 """What each verb takes beside who asks."""
+
+
+def _choice(action: Action) -> Choice:
+    return choice_of(action.from_step, action.keep, action.drop)
 
 
 def is_narrowed(query: RunQuery) -> bool:
@@ -282,6 +340,8 @@ def is_narrowed(query: RunQuery) -> bool:
 
 def _reason(error: OncewardError) -> str:
     """Give why a run was refused, without its id, so that many are one reason."""
+    if isinstance(error, PlanNeeded):
+        return AGAIN
     return error.what.rpartition("was refused: ")[2].removesuffix(".")
 
 

@@ -11,8 +11,9 @@ import msgspec
 from onceward.console.port import PAGE_MAX, DeliveryQuery, EventQuery, RunQuery
 from onceward.core import asked, ids
 from onceward.core.errors import ConfigError
+from onceward.core.looks import EventLook, RunLook
 from onceward.core.model import Millis
-from onceward.core.ports import DeliveryFilter, EventLook, RunLook
+from onceward.core.ports import DeliveryFilter
 from onceward.core.shown import shown
 from onceward.core.states import OPEN_PROBLEM
 
@@ -61,12 +62,6 @@ def run_look(query: RunQuery) -> RunLook:
             means="Workflows have no tags in this version.",
             todo="Filter by workflow.",
         )
-    if query.key is not None:
-        raise ConfigError(
-            f"Runs are wanted of the key {shown(query.key)}.",
-            means="Runs cannot be found by key in this version.",
-            todo="Filter by subject, or by workflow and time.",
-        )
     if query.error is not None and not query.problems and state not in OPEN_PROBLEM:
         raise ConfigError(
             "An error's text is looked for among runs that have not failed.",
@@ -81,17 +76,17 @@ def run_look(query: RunQuery) -> RunLook:
     if query.until is not None:
         bound = run_id_at(query.until + ID_SLACK_MS)
         before = bound if before is None else min(before, bound)
-    is_filtered = any(
-        value is not None for value in (query.workflow, state, query.type, query.subject, query.error)
-    ) or (query.source is not None and query.event_id is None)
+    # A list of everything, or of all problems, takes as many rows as it shows.
+    unfiltered = RunQuery(problems=query.problems, since=query.since, until=query.until, limit=limit)
     look = limit + 1
-    if is_filtered:
+    if msgspec.structs.replace(query, after=None) != unfiltered:
         look = ERROR_LOOK_MAX if query.error is not None else LOOK_MAX
     return RunLook(
         workflow=query.workflow,
         state=state,
         source=query.source,
         event_id=query.event_id,
+        key=query.key,
         before=before,
         limit=limit + 1,
         problems=query.problems,

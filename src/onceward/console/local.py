@@ -32,9 +32,10 @@ from onceward.console.views import (
     WorkflowView,
 )
 from onceward.core import asked
-from onceward.core.errors import ConfigError, NotFound
+from onceward.core.errors import NotFound
+from onceward.core.looks import Listed, RunLook
 from onceward.core.model import DeliveryRow, EventRow, Millis, UnparsedRow
-from onceward.core.ports import DeliveryFilter, Listed, RunLook, Store
+from onceward.core.ports import DeliveryFilter, Store
 from onceward.core.redact import Redaction
 from onceward.core.shown import shown
 
@@ -156,7 +157,7 @@ class LocalConsole:
             run=shape.run(one),
             event=None if event is None else shaping.event_summary(event),
             payload=None if event is None else shape.json(event.payload),
-            steps=[shape.step(step, number) for step in steps],
+            steps=shape.steps(steps, row, number, self._app.settings.namespace),
             shown_generation=number,
             attempts=[shape.attempt(attempt) for attempt in attempts],
             audits=[shape.audit(audit) for audit in audits],
@@ -347,20 +348,23 @@ class LocalConsole:
     async def plan(self, run_id: str, action: Action) -> Any:
         """Give the rerun plan of an action, and do nothing.
 
+        Returns:
+            What becomes of each step and child, with what would happen again outside, and the token by
+            which a restart is told that it was looked at; see `onceward.core.plan.Plan`.
+
         Raises:
-            ConfigError: this version has no plans.
+            NotFound: no such run in this namespace.
+            StateConflict: the verb does not apply to the run as it stands.
+            ConfigError: there is no plan of such a verb, or the run has no such step.
         """
-        raise ConfigError(
-            f"There is no plan of {action.verb} of run {shown(run_id)}.",
-            means="This version cannot tell beforehand what runs again.",
-            todo="Look at the run's steps: a retry keeps those that are done, a restart none.",
-        )
+        return await self._acting.plan(run_id, action)
 
     async def act(self, run_id: str, action: Action) -> ActionReply:
         """Do one thing to one run; with a request id, once.
 
         Raises:
             NotFound: no such run in this namespace.
+            PlanNeeded: a restart would do something outside again, and its plan was not acknowledged.
             StateConflict: the verb does not apply to the run as it stands.
             ConfigError: there is no such verb, or what it is given cannot be used.
         """

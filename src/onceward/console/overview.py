@@ -9,8 +9,8 @@ from onceward.console.asking import run_id_at
 from onceward.console.port import Console, RunQuery
 from onceward.console.views import Overview, Slot
 from onceward.core.errors import ConfigError
+from onceward.core.looks import RecentRun
 from onceward.core.model import Millis
-from onceward.core.ports import RecentRun
 from onceward.core.shown import shown
 from onceward.core.states import RunState
 from onceward.version import __version__

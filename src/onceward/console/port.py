@@ -33,6 +33,8 @@ from onceward.core.model import Millis
 PAGE_MAX = 200
 BULK_MAX = 10_000
 COUNT_MAX = 10_000
+ACKNOWLEDGED = "acknowledged"
+"""In place of a plan's token: whatever happens again outside."""
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,11 +113,12 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         answer: for ``answer``: the word.
         result: for an answer that says what happened: JSON.
         step: for an answer about one step of several.
-        from_step: for ``replay``.
+        from_step: for ``restart`` and ``replay``.
         payload: for ``replay``, put in place of the event's; unset keeps that.
         keep: for ``restart`` and ``replay``: steps to keep.
         drop: likewise: steps not to keep.
-        plan: token of the acknowledged plan, where one is demanded.
+        plan: token of the acknowledged plan, where one is demanded; `ACKNOWLEDGED` by who looked at
+            none and means it, as for many runs at once.
     """
 
     verb: str

@@ -21,7 +21,9 @@ from onceward.console.views import (
     VerbView,
     WorkerView,
 )
+from onceward.core.effects import effect_of
 from onceward.core.kept import KeptRequest, kept_of
+from onceward.core.looks import Listed
 from onceward.core.messages import HttpRequest
 from onceward.core.model import (
     AttemptRow,
@@ -36,10 +38,11 @@ from onceward.core.model import (
     StepRow,
     UnparsedRow,
 )
-from onceward.core.ports import Listed
+from onceward.core.plan import handed_key
 from onceward.core.redact import Redaction
 from onceward.core.rules import FAR_MS
 from onceward.core.states import OPEN_PROBLEM, TABLE, TERMINAL, Effect, RunState, StepState, Verb
+from onceward.core.unknown import Question, open_questions
 from onceward.refusals import Refusal
 
 UNREADABLE = "[cannot be read]"
@@ -109,8 +112,20 @@ class Shaping:
             process_id=listed.process_id,
         )
 
-    def step(self, row: StepRow, generation: int) -> StepView:
-        """Give a step's record."""
+    def steps(self, rows: Sequence[StepRow], run: RunRow, generation: int, namespace: str) -> list[StepView]:
+        """Give the records of a generation, with what a person is asked about them."""
+        asked = open_questions(run, rows) if generation == run.generation else {}
+        return [self._step(row, run, generation, namespace, asked.get(row.key)) for row in rows]
+
+    def _question(self, question: Question | None) -> Any:
+        if question is None:
+            return None
+        told = msgspec.json.decode(msgspec.json.encode(question))
+        return {**told, "arguments": self.json(question.arguments), "why": self.redaction.text(question.why)}
+
+    def _step(
+        self, row: StepRow, run: RunRow, generation: int, namespace: str, question: Question | None
+    ) -> StepView:
         return StepView(
             name=row.name,
             item=row.item,
@@ -129,6 +144,9 @@ class Shaping:
             failure=self.failure(row.error),
             child_run_id=row.child_run_id,
             origin=row.origin,
+            idempotency_key=handed_key(row, run, generation, namespace),
+            effect=effect_of(row.kind, row.effect).replace("_", " "),
+            question=self._question(question),
         )
 
     def attempt(self, row: AttemptRow) -> AttemptView:

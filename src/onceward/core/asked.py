@@ -14,6 +14,16 @@ from onceward.core.texts import NAME_CHARS_MAX, is_name
 LIMIT_MAX = 1_000
 
 
+class _Unset:
+    """No value was given, which is another thing than None."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Any = _Unset()
+
+
 def checked_state(state: RunState | str) -> RunState:
     """Give the state of that name."""
     try:

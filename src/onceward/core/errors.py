@@ -9,7 +9,11 @@ API and the command line say the same thing about the same fault.
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from onceward.core.plan import Plan
 
 
 class OncewardError(Exception):
@@ -226,6 +230,41 @@ class KeyTaken(StateConflict):
         )
         self.key = key
         self.holder_run_id = holder_run_id
+
+
+class PlanNeeded(StateConflict):
+    """A restart would do again what steps did outside, and nobody said that it may; nothing was changed.
+
+    Look at ``plan`` and give it back, ``run.restart(plan=plan)``, or let what must not happen again be
+    kept: ``run.plan("restart", keep=["charge"])``.
+
+    Attributes:
+        plan: what the restart would do.
+    """
+
+    code = "plan_needed"
+    title = "The plan of the restart was not acknowledged"
+
+    def __init__(self, plan: Plan) -> None:
+        again = plan.outside_again
+        super().__init__(
+            f"The restart of run {plan.run_id} would do again, outside, what "
+            + (f"{listed(again)} did." if again else "a step did that was under way."),
+            means="Nothing was changed.",
+            todo='Look at it, plan = await run.plan("restart"), and say so: run.restart(plan=plan). What must '
+            f'not happen again can be kept: run.plan("restart", keep={again[:1] or ["…"]}). '
+            "A script that means it writes run.restart(acknowledge=True).",
+        )
+        self.plan = plan
+
+
+LISTED_MAX = 10
+
+
+def listed(names: Sequence[str]) -> str:
+    """Give the names of steps for a sentence; of very many the first."""
+    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+    return ", ".join(repr(name) for name in names[:LISTED_MAX]) + more
 
 
 class KeyCycle(OncewardError):
@@ -492,7 +531,8 @@ class RetryLater(Exception):
 class OutcomeUnknown(Exception):
     """Raise inside a step: it cannot be told whether the effect happened.
 
-    It is tried again by the policy like any failure, with the same idempotency key.
+    What follows is what the step's ``unknown=`` says; by default it is tried again by the policy like
+    any failure, with the same idempotency key. In a check function it says that a person must look.
     """
 
 
@@ -517,7 +557,7 @@ class RunCancelled(BaseException):
 # Saved failures and tracebacks name an error by its module; it shall be the one to import it from.
 for _error in (
     CallOutsideStep, ConfigError, DeadlineExceeded, HistoryMismatch, IdClash, KeyCycle, KeyTaken, NotAwaited, NotFound, NotStorable,
-    OncewardError, OutcomeUnknown, Permanent, RetryLater, RunCancelled, RunFailed, RunWasCancelled,
+    OncewardError, OutcomeUnknown, Permanent, PlanNeeded, RetryLater, RunCancelled, RunFailed, RunWasCancelled,
     StateConflict, StepFailed, StepMisuse, StepNameRepeated, StepTimedOut, StoreUnavailable, Suspended,
     ValueTooLarge, WorkflowUnknown,
 ):  # fmt: skip

@@ -83,7 +83,7 @@ def kinds(batch: Batch) -> tuple[str, ...]:
     for advance in batch.advances:
         if any(step.state != "open" for step in advance.steps):
             found.add("save")
-        if any(step.kind == "run" and step.state == "open" for step in advance.steps):
+        if any(step.kind in ("run", "undo") and step.state == "open" for step in advance.steps):
             found.add("step_start")
         if advance.move is not None:
             state = advance.move.state

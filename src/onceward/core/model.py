@@ -279,6 +279,7 @@ class SkippedRow(msgspec.Struct, frozen=True, gc=False):
         key: the key that was held.
         holder_run_id: by which run.
         is_other_payload: that run's event had another payload.
+        parent_run_id: the run that called for it, and waits for the holder instead.
     """
 
     workflow: str
@@ -292,6 +293,7 @@ class SkippedRow(msgspec.Struct, frozen=True, gc=False):
     key: str | None = None
     holder_run_id: str | None = None
     is_other_payload: bool = False
+    parent_run_id: str | None = None
 
     @property
     def why(self) -> str:
@@ -315,7 +317,8 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         item: which element of a loop; empty for none.
         ordinal: which use of that name and item, counted from 1.
         seq: the order in which outcomes were saved.
-        kind: ``run``, ``sleep``, ``call``, ``start``, ``emit``, ``uuid``, ``now`` or ``random``.
+        kind: ``run``, ``sleep``, ``call``, ``start``, ``emit``, ``uuid``, ``now``, ``random``
+            or ``undo``.
         state: ``open``, ``done``, ``failed``, ``cancelled`` or ``cut``.
         attempt: of the run, in which this was saved.
         started_at: when it began.
@@ -327,6 +330,11 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         child_run_id: the run that it started or called.
         origin: run and generation that a copied record comes from.
         inputs_hash: of what it was called with, for whoever compares; None where nobody does.
+        effect: what running it again does, where that is not what its kind says; see `core.plan`.
+        key_scope: what its idempotency key belongs to, where that is not this generation of the run.
+        key_memory_ms: how long the receiver remembers the key, if that is known.
+        begun: JSON text: the try that began and has no saved end, where that is kept; see
+            `onceward.core.unknown`.
     """
 
     name: str
@@ -345,6 +353,10 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     child_run_id: str | None = None
     origin: str | None = None
     inputs_hash: str | None = None
+    effect: str | None = None
+    key_scope: str | None = None
+    key_memory_ms: Millis | None = None
+    begun: str | None = None
 
     @property
     def key(self) -> StepKey:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from onceward.core.credentials import Credentials
+from onceward.core.looks import ConsoleReads
 from onceward.core.model import (
     AttemptRow,
     AuditRow,
@@ -158,6 +159,28 @@ class BatchResult(msgspec.Struct):
     claimed: list[Claimed]
 
 
+class Begun(Protocol):
+    """A batch that was sent and is to be answered."""
+
+    @property
+    def fileno(self) -> int | None:
+        """The socket that can be read when `advance` has something to do; None when there is no more."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `finish` gives the result at once."""
+        ...
+
+    def advance(self) -> bool:
+        """Take in what came; True when `fileno` is None."""
+        ...
+
+    def finish(self) -> BatchResult:
+        """Give what ``apply`` gives, or raise what it raises; blocks for as long, from any thread."""
+        ...
+
+
 class Steer(msgspec.Struct):
     """An operator's commit. Guard: the run is as it was read (state, generation, fence).
 
@@ -174,6 +197,7 @@ class Steer(msgspec.Struct):
     reopen: list[StepKey] = msgspec.field(default_factory=list)
     copies: list[StepRow] = msgspec.field(default_factory=list)
     claim: KeyClaim | None = None  # it must hold its key afterwards
+    expected_seq: int | None = None  # also refused if a step of the generation was saved since
 
 
 class TakenOver(msgspec.Struct, frozen=True):
@@ -201,6 +225,7 @@ class RunFilter(msgspec.Struct, frozen=True):
     state: RunState | None = None
     source: str | None = None
     event_id: str | None = None
+    key: str | None = None
     before: str | None = None
     limit: int = 100
     problems: bool = False  # failed and held runs that nobody dismissed
@@ -216,89 +241,6 @@ class EventFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
-class RunLook(RunFilter, frozen=True):
-    """Which runs a console looks for; as `RunFilter`, and bounded.
-
-    Attributes:
-        since: run ids from this one on, as `before` to those before one.
-        created_since: accepted at this time or later.
-        created_until: accepted before this time.
-        type: of an event of this type.
-        subject: of an event about this.
-        parent: started or called by this run.
-        error: letters and digits in lower case that are in what is stored of the failure or in the
-            reason; failed and held runs only.
-        look: at so many runs at most.
-    """
-
-    since: str = ""
-    created_since: Millis = 0
-    created_until: Millis = 2**62
-    type: str | None = None
-    subject: str | None = None
-    parent: str | None = None
-    error: str | None = None
-    look: int = 10_000
-
-
-class EventLook(EventFilter, frozen=True):
-    """Which events a console looks for; as `EventFilter`, and bounded.
-
-    Attributes:
-        id: of this id.
-        since: received at this time or later.
-        without_runs: only those that have no run.
-        look: at so many events at most.
-    """
-
-    id: str | None = None
-    since: Millis = 0
-    without_runs: bool = False
-    look: int = 10_000
-
-
-class RunsFound(msgspec.Struct, frozen=True):
-    """The ids of runs that a look found, newest first, and where it stopped before it was through."""
-
-    run_ids: list[str]
-    edge: str | None
-
-
-class EventsFound(msgspec.Struct, frozen=True):
-    """The events that a look found, newest first and without payloads, and where it stopped."""
-
-    events: list[EventRow]
-    edge: tuple[Millis, str, str] | None
-
-
-class Listed(msgspec.Struct, frozen=True):
-    """A run with what a list shows beside it."""
-
-    run: RunRow
-    event_type: str | None = None
-    subject: str | None = None
-    due_at: Millis | None = None
-    process_id: str | None = None
-
-
-class Tally(msgspec.Struct, frozen=True):
-    """How many runs stand where; see `Store.tally`."""
-
-    states: dict[str, int]
-    capped: list[str]
-    oldest_due: Millis | None
-    unparsed: int
-
-
-class RecentRun(msgspec.Struct, frozen=True):
-    """What an overview wants to know of a run."""
-
-    state: RunState
-    created_at: Millis
-    started_at: Millis | None
-    ended_at: Millis | None
-
-
 class DeliveryFilter(msgspec.Struct, frozen=True):
     """Which deliveries to list; newest first, keyset paging by delivery id."""
 
@@ -308,7 +250,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
-class Store(Credentials, Protocol):
+class Store(ConsoleReads, Credentials, Protocol):
     """Where events and runs are kept. Every method blocks; each is one transaction.
 
     Raises:
@@ -368,6 +310,10 @@ class Store(Credentials, Protocol):
         """Commit a batch in one transaction. A refused guard refuses its own commit only."""
         ...
 
+    def begin(self, process_id: str, epoch: int, batch: Batch) -> Begun | None:
+        """Send a batch without waiting for anything; None where that cannot be done: use ``apply``."""
+        ...
+
     def resolve(self, process_id: str, batch_id: str) -> bool:
         """Say whether a batch whose reply was lost is committed, and shut out that it still may be."""
         ...
@@ -390,58 +336,6 @@ class Store(Credentials, Protocol):
 
     def add_audit(self, row: AuditRow) -> bool:
         """Log what changes no run; False if its request has an entry."""
-        ...
-
-    # reads for a console: each looks at a bounded number of rows
-    def look_for_runs(self, where: RunLook) -> RunsFound:
-        """Give the ids of runs, newest first, by looking at so many of them."""
-        ...
-
-    def listed(self, run_ids: Sequence[str]) -> list[Listed]:
-        """Give runs by id with what a list shows beside them, newest first."""
-        ...
-
-    def look_for_events(self, where: EventLook) -> EventsFound:
-        """Give events without their payloads, newest first, by looking at so many of them."""
-        ...
-
-    def tally(self, now: Millis, limit: int) -> Tally:
-        """Give how many runs stand in each live state and how many are open problems.
-
-        Of those that are held by a process, due, not yet due and open problems at most *limit* each
-        are counted; the states of which there are more are named.
-        """
-        ...
-
-    def owned_counts(self) -> dict[str, int]:
-        """Give how many runs each process owns."""
-        ...
-
-    def recent_runs(self, since: str, limit: int) -> list[RecentRun]:
-        """Give the newest runs from this run id on."""
-        ...
-
-    def recent_events(self, since: Millis, limit: int) -> list[Millis]:
-        """Give when the newest events came, from this time on."""
-        ...
-
-    def all_audits(self, before: tuple[Millis, str] | None, limit: int) -> list[AuditRow]:
-        """Give what operators did, newest first; *before* is time and id of the last one seen."""
-        ...
-
-    def audit_of_request(self, request_id: str) -> AuditRow | None:
-        """Give the entry of an operator's request, or None."""
-        ...
-
-    def live(self, limit: int) -> list[str]:
-        """Give the ids of runs that are not over, those that were due first before the others."""
-        ...
-
-    def excerpt(self, tables: Sequence[str], run_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-        """Give the rows of some tables that belong to some runs, as `dump` does for all.
-
-        Tables of processes are given whole; of those that say nothing of single runs, nothing.
-        """
         ...
 
     # reads

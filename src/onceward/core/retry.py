@@ -17,7 +17,16 @@ from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
 from onceward.core.duration import Duration, show, to_ms
-from onceward.core.errors import ConfigError, NotStorable, Permanent, RetryLater, StepFailed, StepMisuse
+from onceward.core.errors import (
+    ConfigError,
+    NotStorable,
+    OutcomeUnknown,
+    Permanent,
+    RetryLater,
+    StepFailed,
+    StepMisuse,
+    StepTimedOut,
+)
 from onceward.core.shown import class_name, shown, type_name
 
 Millis: TypeAlias = int
@@ -102,6 +111,11 @@ class Retry:
         object.__setattr__(self, "base_ms", base_ms)
         object.__setattr__(self, "cap_ms", cap_ms)
         object.__setattr__(self, "total_ms", total_ms)
+
+    @property
+    def is_once(self) -> bool:
+        """Say whether nothing is tried a second time."""
+        return self.max_tries == 1 and all(policy.max_tries == 1 for policy in self.on.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +203,19 @@ def decide(
 def is_final(error: BaseException) -> bool:
     """Say whether the error itself, or a cause of it, says that no later try can end differently."""
     return _asked(error, None).final is not None
+
+
+def is_unknown(error: BaseException) -> bool:
+    """Say whether the error, or a cause of it, leaves open whether the effect happened.
+
+    `Permanent` and its like above or beside that say that it did not.
+    """
+    for level in _levels(error):
+        if any(isinstance(node, _FINAL) for node in level):
+            return False
+        if any(isinstance(node, OutcomeUnknown | StepTimedOut) for node in level):
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,11 @@ def _refuse(reply: str, hint: str) -> Cell:
     return Cell(Effect.REFUSE, reply, hint)
 
 
+UNDONE = _refuse(
+    "steps of it were undone, and would count as done", "restart it: every step runs again, with new keys"
+)
+"""What a retry of a failed run is told whose steps were undone (RULINGS 20)."""
+
 _JOIN_RETRY = Cell(Effect.JOIN, "joined the attempt under way")
 _RESTARTED = Cell(Effect.NEW_GENERATION, "restarted: every step runs again")
 _REPLAYED = Cell(Effect.NEW_RUN, "replayed as a new run")
@@ -194,4 +199,5 @@ TABLE: dict[tuple[RunState, Verb], Cell] = {
     (S.FAILED, Verb.DISMISS): Cell(Effect.TAKE_OFF_LIST, "dismissed"),
 }
 """What each verb does in each state. A queued run that already has an attempt behind it is
-cancelled like a running one, since its clean-up steps must run; see ``steer``."""
+cancelled like a running one, since its clean-up steps must run; a failed run whose steps were undone
+is not retried (`UNDONE`); see ``steer``."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onceward.core import errors
+import msgspec
+
+from onceward.core import errors, unknown
 from onceward.core.model import AttemptRow, AuditRow, KeyClaim, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import RunMove, Steer
-from onceward.core.states import TABLE, TERMINAL, Cell, Effect, RunState, StepState, Verb
+from onceward.core.states import TABLE, TERMINAL, UNDONE, Cell, Effect, RunState, StepState, Verb
 
-ANSWERS = ("retry", "fail")
+ANSWERS = unknown.TO_OTHER_HOLDS
 """What a held run can be answered: go on with another attempt, or give up."""
 
 
@@ -64,10 +66,14 @@ def decide(
     steps: Sequence[StepRow] = (),
     failed: Sequence[StepKey] = (),
     answer: str = "",
+    about: StepRow | None = None,
+    result: str | None = None,
     detail: str | None = None,
     deadline_ms: Millis | None = None,
     was_cancelling: bool = False,
     claim: KeyClaim | None = None,
+    copies: Sequence[StepRow] = (),
+    expected_seq: int | None = None,
 ) -> Decision:
     """Decide what *verb* does to *run* as it is stored now.
 
@@ -79,11 +85,15 @@ def decide(
         audit_id: drawn by the caller.
         steps: its records, needed for a retry.
         failed: the steps whose failures ended its last attempt, needed for a retry.
-        answer: ``retry`` or ``fail``, for an answer.
+        answer: for an answer: ``retry`` or ``fail``, or what became of a step.
+        about: for an answer: the record of the step that it is about; see `unknown.asked_about`.
+        result: for an answer: what the step would have returned, as JSON.
         detail: kept in the audit.
         deadline_ms: how long a run of its workflow may take, if it has a deadline.
         was_cancelling: it was held while it was being cancelled, for an answer.
         claim: the key that it must hold if it is to run again.
+        copies: records that a restart keeps, as `core.choice.copies_of` gives them.
+        expected_seq: the number of the last record that was looked at; a later one refuses the commit.
 
     Raises:
         StateConflict: the table refuses the verb in this state.
@@ -92,6 +102,8 @@ def decide(
     effect = cell.effect
     if effect is Effect.REFUSE:
         raise refusal(verb, run, cell)
+    if effect is Effect.NEW_ATTEMPT and any(row.kind == "undo" for row in steps):
+        raise refusal(verb, run, UNDONE)
     text = cell.reply
     is_fresh = run.started_at is None and run.attempt == 1 and run.generation == 1
     if effect is Effect.CANCEL_NOW and not is_fresh:
@@ -105,16 +117,24 @@ def decide(
 
     move = _move(run, now)
     reopen: list[StepKey] = []
+    kept = list(copies) if effect is Effect.NEW_GENERATION else []
     if effect is Effect.NEW_ATTEMPT:
         _go_on(move, run, now, deadline_ms)
         reopen = list(failed)
     elif effect is Effect.BRING_FORWARD:
         move.state, move.due_at = RunState.QUEUED, now
-        reopen = [row.key for row in steps if row.state is StepState.OPEN and row.kind == "run"]
+        open_rows = [row for row in steps if row.state is StepState.OPEN]
+        reopen = [
+            row.key
+            for row in open_rows
+            if row.kind == "run" or (row.kind == "undo" and row.wake_at is not None)
+        ]
     elif effect is Effect.NEW_GENERATION:
         _go_on(move, run, now, deadline_ms)
         move.generation, move.attempt, move.started_at = run.generation + 1, 1, None
         move.log = _log(run, now, "restarted")
+        if copies:
+            text = f"restarted: {len(copies)} saved steps are kept, the others run again"
     elif effect is Effect.BEGIN_CANCEL:
         move.state, move.due_at, move.reason, move.problem_at = RunState.CANCELLING, now, None, None
     elif effect is Effect.CANCEL_NOW:
@@ -122,25 +142,19 @@ def decide(
     elif effect is Effect.TAKE_OFF_LIST:
         move.dismissed_at = now
     elif effect is Effect.GO_ON:
-        if answer not in ANSWERS:
+        if about is None and answer not in ANSWERS:
             raise errors.ConfigError(
                 f"A held run cannot be answered {answer!r}.",
                 means="Nothing was changed.",
                 todo="Answer 'retry' to go on with another attempt, or 'fail' to give up.",
             )
-        if answer == "retry":
-            _go_on(move, run, now, deadline_ms)
-        else:
-            move.state, move.ended_at, move.problem_at = RunState.FAILED, now, now
-            move.error = detail or '{"type":"Held","message":"an operator gave up on the held run"}'
-        # Either way the attempt is over; without its record the next one would leave a gap.
-        move.log = _log(run, now, "held")
-        detail = detail or answer
-        text = f"answered: {answer}"
-        if was_cancelling:
-            # Its cancel was acknowledged: it may clean up again or end, and nothing else (I17).
-            move.state = RunState.CANCELLING if answer == "retry" else RunState.CANCELLED
-            move.problem_at = None
+        left: list[str] = []
+        if about is not None:
+            kept = [unknown.answered(about, answer, result)]
+            left = unknown.still_asked(run, steps, kept[0])
+        _answer(move, run, now, deadline_ms, answer, left, detail, was_cancelling=was_cancelling)
+        text = f"answered: {answer}" + (f"; still held, {move.reason}" if left else "")
+        detail = answer_detail(answer, about, result) or detail or answer
     if move.state in TERMINAL and run.state not in TERMINAL and run.is_called:
         move.wakes_run_id = run.parent_run_id
     steer = Steer(
@@ -151,7 +165,9 @@ def decide(
         move=move,
         audit=AuditRow(audit_id, now, run.run_id, verb.value, actor, detail),
         reopen=reopen,
+        copies=kept,
         claim=claim if move.state is RunState.QUEUED and effect in _RUNS_AGAIN else None,
+        expected_seq=expected_seq,
     )
     reply = Reply(run.run_id, effect, text, move.state, move.generation, move.attempt)
     return Decision(reply, steer)
@@ -196,7 +212,7 @@ def joined(verb: Verb, first: RunRow, run: RunRow) -> Reply | None:
         run: the run now.
     """
     if verb is Verb.RESTART and run.generation > first.generation:
-        return _join(run, "joined the restart")
+        return join(run, "joined the restart")
     if verb is Verb.RETRY and run.state not in _OUT_OF_REACH:
         attempts = (run.generation, run.attempt), (first.generation, first.attempt)
         is_tried = attempts[0] > attempts[1]
@@ -204,7 +220,7 @@ def joined(verb: Verb, first: RunRow, run: RunRow) -> Reply | None:
             # Its next attempt is counted already; whoever claimed or steered it began it.
             is_tried = run.fence > first.fence
         if is_tried and first.state in (RunState.FAILED, RunState.BACKOFF):
-            return _join(run, "joined the attempt under way")
+            return join(run, "joined the attempt under way")
     return None
 
 
@@ -216,10 +232,16 @@ _OUT_OF_REACH = frozenset({RunState.HELD, RunState.CANCELLING, RunState.CANCELLE
 
 def done_before(run: RunRow) -> Reply:
     """Give the reply of a verb whose request was done already; *run* is as it stands now."""
-    return replace(_join(run, "done before, by the same request"), is_done_before=True)
+    return replace(join(run, "done before, by the same request"), is_done_before=True)
 
 
-def _join(run: RunRow, text: str) -> Reply:
+def is_answered(audits: Sequence[AuditRow], detail: str) -> bool:
+    """Say whether one of these entries is the same answer, with the same result."""
+    return any(row.verb == Verb.ANSWER and row.detail == detail for row in audits)
+
+
+def join(run: RunRow, text: str) -> Reply:
+    """Give the reply of a verb that another has done."""
     return Reply(run.run_id, Effect.JOIN, text, run.state, run.generation, run.attempt)
 
 
@@ -233,6 +255,44 @@ def _go_on(move: RunMove, run: RunRow, now: Millis, deadline_ms: Millis | None) 
     if run.deadline_at is not None:
         # By the workflow's own length: the stored deadline may have been moved by an earlier retry.
         move.deadline_at = now + (deadline_ms or run.deadline_at - run.created_at)
+
+
+def _answer(
+    move: RunMove,
+    run: RunRow,
+    now: Millis,
+    deadline_ms: Millis | None,
+    answer: str,
+    left: Sequence[str],
+    detail: str | None,
+    *,
+    was_cancelling: bool,
+) -> None:
+    """Let a held run go on, give it up, or keep it held while *left* are asked about, too."""
+    if left:
+        move.reason = unknown.reason_of(left)
+        return
+    if answer == unknown.FAIL:
+        move.state, move.ended_at, move.problem_at = RunState.FAILED, now, now
+        move.error = detail or '{"type":"Held","message":"an operator gave up on the held run"}'
+    else:
+        _go_on(move, run, now, deadline_ms)
+    # Either way the attempt is over; without its record the next one would leave a gap.
+    move.log = _log(run, now, "held")
+    if was_cancelling:
+        # Its cancel was acknowledged: it may clean up again or end, and nothing else (I17).
+        move.state = RunState.CANCELLED if answer == unknown.FAIL else RunState.CANCELLING
+        move.problem_at = None
+
+
+def answer_detail(answer: str, about: StepRow | None, result: str | None) -> str | None:
+    """Give what the audit keeps of an answer about a step."""
+    if about is None:
+        return None
+    told = {"answer": answer, "step": str(about.key)}
+    if answer == unknown.HAPPENED:
+        return msgspec.json.encode({**told, "result": msgspec.Raw((result or "null").encode())}).decode()
+    return msgspec.json.encode(told).decode()
 
 
 def _log(run: RunRow, now: Millis, outcome: str) -> AttemptRow:

@@ -2,7 +2,8 @@
 
 One committer a process. While a transaction is under way, whatever becomes ready gathers; the
 next transaction takes it all. There is no timer: an idle process commits at once, a busy one
-batches by itself, so a lone run waits for nobody and a thousand share one sync to disk.
+batches by itself, so a lone run waits for nobody and a thousand share one sync to disk. How a batch
+gets there is the business of `commits`, when it is made that of `pace`.
 
 What must stay true: an operation's future is resolved only when it is durable (or refused); a
 run has at most one operation in a batch and its operations keep their order (RULINGS 4, 5); an
@@ -13,10 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from onceward.core import errors
 from onceward.core.model import EventRow, StepKey, StepRow
@@ -26,12 +25,15 @@ from onceward.core.ports import (
     Advance,
     Batch,
     BatchResult,
+    Begun,
     Claim,
     Claimed,
     RunFilter,
     RunMove,
     Store,
 )
+from onceward.runtime.commits import Commits, Writer
+from onceward.runtime.pace import Pace
 
 _log = logging.getLogger("onceward.committer")
 
@@ -106,55 +108,12 @@ class _PendingAccept:
         self.future = future
 
 
-class Writer(Protocol):
-    """Runs blocking store calls one after another, away from the event loop."""
-
-    def submit(self, call: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """Run *call*; *done* gets its result or error on the event loop."""
-        ...
-
-    def close(self) -> None:
-        """Finish what was submitted and stop."""
-        ...
-
-
-class ThreadWriter:
-    """One thread that makes every commit of a process."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="onceward-writer", daemon=True)
-        self._thread.start()
-
-    def submit(self, call: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
-        """Run *call* in the thread; *done* gets its result or error on the event loop."""
-        self._calls.put((call, done))
-
-    def _work(self) -> None:
-        while (item := self._calls.get()) is not None:
-            call, done = item
-            result, error = None, None
-            try:
-                result = call()
-            except BaseException as caught:  # noqa: BLE001 - handed to the event loop, whatever it is
-                error = caught
-            try:
-                self._loop.call_soon_threadsafe(done, result, error)
-            except RuntimeError:  # the loop is closed
-                return
-
-    def close(self) -> None:
-        """Finish what was submitted and stop; blocks for as long as a commit takes."""
-        self._calls.put(None)
-
-
 class Committer:
     """Gathers operations and commits them in batches.
 
     Args:
         store: where to.
-        writer: what makes the blocking calls.
+        writer: what makes the calls that block.
         batch_ids: draws an id for each batch.
         draw: a number in [0, 1), for the jitter of retries.
         elapsed_s: a clock that only grows, in seconds.
@@ -176,7 +135,6 @@ class Committer:
         evicted: Callable[[str], None],
     ) -> None:
         self._store = store
-        self._writer = writer
         self._batch_ids = batch_ids
         self._draw = draw
         self._elapsed_s = elapsed_s
@@ -184,6 +142,8 @@ class Committer:
         self._claimed = claimed
         self._evicted = evicted
         self._loop = asyncio.get_running_loop()
+        self._commits = Commits(store, writer, self._loop)
+        self._pace = Pace(elapsed_s)
         self._accepts: list[_PendingAccept] = []
         self._advances: list[PendingAdvance] = []
         self._is_busy = False
@@ -220,10 +180,14 @@ class Committer:
         self._schedule()
 
     def _schedule(self) -> None:
-        if not self._is_busy and not self._is_scheduled:
+        if self._is_busy:
+            return
+        if not self._is_scheduled:
             self._is_scheduled = True
             # The next round of the loop: every task that is ready adds its own operation first.
             self._loop.call_soon(self._flush)
+        elif self._pace.is_late():
+            self._flush()
 
     # --- committing -------------------------------------------------------------------------
 
@@ -254,12 +218,18 @@ class Committer:
 
     def _commit(self, batch: Batch, parts: list[_Part], is_in_doubt: bool = False) -> None:
         store, process_id, epoch = self._store, self.process_id, self.epoch
-        if not is_in_doubt:  # else its answer may be an old one
+
+        def done(result: BatchResult | None, error: BaseException | None) -> None:
+            self._done(process_id, batch, parts, result, error)
+
+        def slowly(begun: Begun | None) -> BatchResult:
+            return _apply(store, process_id, epoch, batch, begun, is_in_doubt=is_in_doubt)
+
+        if is_in_doubt:  # its answer may be an old one: `sent_at` stays
+            self._commits.make_slowly(slowly, done)
+        else:
             self.sent_at = self._elapsed_s()
-        self._writer.submit(
-            lambda: _apply(store, process_id, epoch, batch, is_in_doubt),
-            lambda result, error: self._done(process_id, batch, parts, result, error),
-        )
+            self._commits.make(process_id, epoch, batch, slowly, done)
 
     def _done(
         self,
@@ -352,8 +322,12 @@ class Committer:
 
     def _rest(self) -> None:
         self._is_busy = False
-        if self._accepts or self._advances or self._is_claim_wanted:
+        self._pace.over(self.sent_at, overlaps=self._commits.overlaps)
+        if (self._accepts or self._advances) and self._pace.is_split():
+            self._flush()
+        elif self._accepts or self._advances or self._is_claim_wanted:
             self._schedule()
+        self._loop.call_soon(self._pace.reacted)
 
     def _fail_part(self, part: _Part, error: BaseException) -> None:
         futures: list[asyncio.Future[Any]] = [pending.future for pending in part[0]]
@@ -380,7 +354,7 @@ class Committer:
         """Stop; what was not handed to the writer is refused."""
         self._is_busy = True
         self._fail_all([], errors.StoreUnavailable("This process is stopping.", todo="Send it again."))
-        self._writer.close()
+        self._commits.close()
 
 
 _Part = tuple[list[_PendingAccept], list[PendingAdvance], list[Claim]]
@@ -414,7 +388,9 @@ def _halves(
     return [half for half in halves if any(half)]
 
 
-def _apply(store: Store, process_id: str, epoch: int, batch: Batch, is_in_doubt: bool = False) -> BatchResult:
+def _apply(
+    store: Store, process_id: str, epoch: int, batch: Batch, begun: Begun | None, *, is_in_doubt: bool
+) -> BatchResult:
     """Commit, and find out what happened when the reply is lost (RULINGS 1).
 
     Args:
@@ -422,6 +398,7 @@ def _apply(store: Store, process_id: str, epoch: int, batch: Batch, is_in_doubt:
         process_id: who writes.
         epoch: its epoch.
         batch: what.
+        begun: the same, where it was sent already.
         is_in_doubt: it was tried before, and nobody knows whether it was committed.
 
     Raises:
@@ -430,7 +407,7 @@ def _apply(store: Store, process_id: str, epoch: int, batch: Batch, is_in_doubt:
     surprise: Exception | None = None
     try:
         if not is_in_doubt:
-            return store.apply(process_id, epoch, batch)
+            return store.apply(process_id, epoch, batch) if begun is None else begun.finish()
     except errors.ReplyLost:
         pass
     except errors.OncewardError:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from onceward.authoring.made import not_awaited
 from onceward.core import errors, retry, takeover
-from onceward.core.model import AttemptRow, RunRow, StepKey, StepRow
+from onceward.core.model import AttemptRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import RunMove
 from onceward.core.states import TERMINAL, RunState, StepState
 from onceward.core.steer import key_of
+from onceward.runtime import unknown
 from onceward.runtime.records import deadline_error, error_text, failed_steps, json_text, one_line
 
 if TYPE_CHECKING:
@@ -28,8 +31,29 @@ FAR_MS = 100 * 366 * 86_400_000
 """A due time for runs that wait for something without a time of their own."""
 
 
-async def finish(execution: Execution, value: Any, error: BaseException | None) -> None:
-    """Commit what became of this go at the run.
+@dataclass(frozen=True)
+class Verdict:
+    """What the end of the code means for the run.
+
+    Attributes:
+        output: its result as JSON text, if it is completed.
+        failure: JSON text of what failed it, if it failed.
+        error: the same as it was raised.
+        delay_ms: when the next attempt begins; None if there is none.
+    """
+
+    output: str | None = None
+    failure: str | None = None
+    error: BaseException | None = None
+    delay_ms: Millis | None = None
+
+
+NO_VERDICT = Verdict()
+"""Of a run whose code is not over, or whose end is decided by what stopped it."""
+
+
+def judge(execution: Execution, value: Any, error: BaseException | None) -> Verdict:
+    """Say what the end of the code means.
 
     Args:
         execution: the run, its code unwound.
@@ -37,25 +61,59 @@ async def finish(execution: Execution, value: Any, error: BaseException | None) 
         error: what it raised, or what unwound it.
     """
     why = execution.stopping
+    if (
+        execution.cancel.is_on
+        or execution.hold_reason is not None
+        or why not in (None, "rewound", "deadline")
+    ):
+        return NO_VERDICT
+    if execution.undoing.failure is not None:
+        return Verdict(failure=execution.undoing.failure)
+    if why == "deadline":
+        return _failed(execution, deadline_error(execution.run), may_retry=False)
+    if error is None:
+        return _result(execution, value)
+    if isinstance(error, asyncio.CancelledError) and execution.worker.is_cut_down():
+        return NO_VERDICT
+    # What was undone would count as done for the next attempt.
+    return _failed(execution, error, may_retry=not execution.undoing.undone)
+
+
+async def finish(execution: Execution, error: BaseException | None, verdict: Verdict) -> None:
+    """Commit what became of this go at the run.
+
+    Args:
+        execution: the run, its code unwound.
+        error: what the code raised, or what unwound it.
+        verdict: what that means.
+    """
+    why = execution.stopping
     if why == "lost":
         return
-    if why == "suspend":
+    if why == "suspend" and execution.questions:
+        await _hold(execution, *unknown.questions(execution))
+    elif why == "suspend":
         await _leave_until_due(execution)
     elif why == "release":
         state = RunState.CANCELLING if execution.cancel.is_on else RunState.QUEUED
         await _end(execution, move_of(execution, state, due_at=execution.worker.now_ms()))
-    elif execution.cancel.is_on:
-        await _end(execution, move_of(execution, RunState.CANCELLED, error=_clean_up_error(execution, error)))
-    elif why == "hold" or execution.hold_reason is not None:
+    elif execution.cancel.is_on and execution.undoing.is_over and why == "hold":
         await _hold(execution, execution.hold_reason or "held")
-    elif why == "deadline":
-        await _fail(execution, deadline_error(execution.run), may_retry=False)
-    elif error is None:
-        await _complete(execution, value)
-    elif isinstance(error, asyncio.CancelledError) and execution.worker.is_cut_down():
-        execution.stopping = "lost"
+    elif execution.cancel.is_on:
+        move = move_of(execution, RunState.CANCELLED, error=_clean_up_error(execution, error))
+        move.warning = _warning(execution, [])
+        await _end(execution, move)
+    elif why == "hold" or execution.hold_reason is not None:
+        record = execution.hold_record
+        await _hold(execution, execution.hold_reason or "held", [] if record is None else [record])
+    elif verdict.failure is not None:
+        await _fail(execution, verdict)
+    elif verdict is not NO_VERDICT:
+        move = move_of(execution, RunState.COMPLETED, output=verdict.output)
+        move.warning = _warning(execution, execution.recall.unreached())
+        await _end(execution, move)
     else:
-        await _fail(execution, error)
+        execution.stopping = "lost"
 
 
 def is_given_up(run: RunRow) -> bool:
@@ -80,11 +138,10 @@ def _clean_up_error(execution: Execution, error: BaseException | None) -> str | 
     return error_text(error)
 
 
-async def _complete(execution: Execution, value: Any) -> None:
+def _result(execution: Execution, value: Any) -> Verdict:
     workflow = execution.workflow
     if forgotten := execution.made.take_forgotten(execution.loop):
-        await _fail(execution, not_awaited(forgotten, f"workflow {workflow.name!r}"), may_retry=False)
-        return
+        return _failed(execution, not_awaited(forgotten, f"workflow {workflow.name!r}"), may_retry=False)
     try:
         text = workflow.result_codec.encode(
             value,
@@ -92,18 +149,35 @@ async def _complete(execution: Execution, value: Any) -> None:
             limit_bytes=execution.worker.settings.value_bytes_max,
         )
     except errors.OncewardError as error:
-        await _fail(execution, error, may_retry=False)
-        return
-    move = move_of(execution, RunState.COMPLETED, output=text)
-    move.warning = execution.recall.unreached_text()
-    await _end(execution, move)
+        return _failed(execution, error, may_retry=False)
+    return Verdict(output=text)
 
 
-async def _fail(execution: Execution, error: BaseException, *, may_retry: bool = True) -> None:
+def _failed(execution: Execution, error: BaseException, *, may_retry: bool) -> Verdict:
     worker, run = execution.worker, execution.run
     now = worker.now_ms()
-    failed = _to_run_again(execution, failed_steps(error))
-    text = error_text(error)
+    decision = retry.decide(
+        execution.workflow.policies.retry,
+        tries=run.failures + 1,
+        error=error,
+        elapsed_ms=now - (run.started_at or now),
+        draw=worker.ids.draw(),
+        now_ms=now,
+    )
+    return Verdict(failure=error_text(error), error=error, delay_ms=decision.delay_ms if may_retry else None)
+
+
+def _warning(execution: Execution, unreached: list[str]) -> str | None:
+    """Give what was odd about the run's end, as JSON text."""
+    told = {"steps_no_longer_reached": unreached[:100], "undone": execution.undoing.undone}
+    told = {name: steps for name, steps in told.items() if steps}
+    return json_text(told) if told else None
+
+
+async def _fail(execution: Execution, verdict: Verdict) -> None:
+    worker, run, error = execution.worker, execution.run, verdict.error
+    now, text = worker.now_ms(), verdict.failure
+    failed = [] if error is None else _to_run_again(execution, failed_steps(error))
     log = AttemptRow(
         generation=run.generation,
         attempt=run.attempt,
@@ -114,31 +188,25 @@ async def _fail(execution: Execution, error: BaseException, *, may_retry: bool =
         process_id=worker.process_id,
         failed_steps=msgspec.json.encode([row.key for row in failed]).decode() if failed else None,
     )
-    decision = retry.decide(
-        execution.workflow.policies.retry,
-        tries=run.failures + 1,
-        error=error,
-        elapsed_ms=now - (run.started_at or now),
-        draw=worker.ids.draw(),
-        now_ms=now,
-    )
-    if decision.delay_ms is not None and may_retry:
+    line = "see its failure" if error is None else one_line(error)
+    if verdict.delay_ms is not None:
         _log.warning(
             "run %s of %s: attempt %d failed, the next begins in %d ms: %s",
             run.run_id,
             run.workflow,
             run.attempt,
-            decision.delay_ms,
-            one_line(error),
+            verdict.delay_ms,
+            line,
         )
         pending = execution.operation()
         for row in failed:
             pending.steps[row.key] = _reopened(row)
-        move = move_of(execution, RunState.BACKOFF, due_at=now + decision.delay_ms, error=text)
+        move = move_of(execution, RunState.BACKOFF, due_at=now + verdict.delay_ms, error=text)
         move.attempt, move.failures = run.attempt + 1, run.failures + 1
     else:
-        _log.warning("run %s of %s failed: %s", run.run_id, run.workflow, one_line(error))
+        _log.warning("run %s of %s failed: %s", run.run_id, run.workflow, line)
         move = move_of(execution, RunState.FAILED, error=text, problem_at=now)
+        move.warning = _warning(execution, [])
         move.failures = run.failures + 1
     move.log = log
     await _end(execution, move)
@@ -157,16 +225,24 @@ def _to_run_again(execution: Execution, failed: list[StepKey]) -> list[StepRow]:
 
 def _reopened(row: StepRow) -> StepRow:
     wake_at = row.wake_at if row.kind == "sleep" else None  # a deadline never moves (I14)
+    begun = None if row.state is StepState.FAILED else row.begun  # what was cut off may have happened
     return msgspec.structs.replace(
-        row, state=StepState.OPEN, tries=0, output=None, error=None, ended_at=None, wake_at=wake_at
+        row,
+        state=StepState.OPEN,
+        tries=0,
+        output=None,
+        error=None,
+        ended_at=None,
+        wake_at=wake_at,
+        begun=begun,
     )
 
 
-async def _hold(execution: Execution, reason: str) -> None:
+async def _hold(execution: Execution, reason: str, records: Sequence[StepRow] = ()) -> None:
     _log.warning("run %s of %s is held: %s", execution.run_id, execution.run.workflow, reason)
     now = execution.worker.now_ms()
     move = move_of(execution, RunState.HELD, reason=reason, problem_at=now)
-    await _end(execution, move, execution.hold_record)
+    await _end(execution, move, records)
 
 
 def unstorable_text(error: errors.OncewardError) -> str:
@@ -223,12 +299,12 @@ def move_of(execution: Journal, state: RunState, **changes: Any) -> RunMove:
     )
 
 
-async def _end(execution: Execution, move: RunMove, record: StepRow | None = None) -> None:
+async def _end(execution: Execution, move: RunMove, records: Sequence[StepRow] = ()) -> None:
     """Commit the move together with whatever checkpoint still waits (RULINGS 5)."""
     execution.check_previous()
     pending = execution.operation()
     pending.move = move
-    if record is not None:
+    for record in records:
         pending.steps[record.key] = record
     if not execution.is_ending:
         execution.is_ending = True

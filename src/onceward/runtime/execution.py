@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -22,11 +22,11 @@ import msgspec
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.event import Event
-from onceward.authoring.keys import business_parts
 from onceward.authoring.made import MadeCalls
 from onceward.authoring.options import StepOptions
 from onceward.authoring.workflow import Workflow
 from onceward.core import codec, errors
+from onceward.core.idempotency import business_parts
 from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
@@ -37,8 +37,9 @@ from onceward.runtime.functions import facts_of, is_coroutine_function
 from onceward.runtime.journal import Journal
 from onceward.runtime.parking import Parking
 from onceward.runtime.recall import Recall
-from onceward.runtime.records import error_text, failure_of
-from onceward.runtime.tries import call_body, run_step
+from onceward.runtime.records import deadline_error, error_text, failure_of
+from onceward.runtime.tries import UNDO, Call, call_body, run_step
+from onceward.runtime.undoing import Undoing
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -87,10 +88,14 @@ class Execution(Journal):
         self.calls = 0  # verbs in progress, parked ones included
         self.made = MadeCalls()
         self.steps_in_flight: set[StepKey] = set()
-        self.called: dict[str, asyncio.Future[RunRow]] = {}  # runs whose ends are awaited
+        self.questions: dict[StepKey, StepRow] = {}  # what a person is to be asked about
+        self.called: dict[str, list[asyncio.Future[RunRow]]] = {}  # runs whose ends are awaited
         self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
         self.branches = Branches(self.loop)
         self.recall = Recall(history, self.branches, self.loop, worker.context, self._quiet)
+        self.undoing = Undoing(history)
+        if self.undoing.mark is not None:
+            self.recall.set_aside(UNDO, self.undoing.mark.seq)
         self._parking: Parking | None = None
         self.cancel = Cancel(
             is_on=run.state is RunState.CANCELLING,
@@ -105,7 +110,7 @@ class Execution(Journal):
     def begin(self) -> None:
         """Start the code in a task of its own."""
         self.root = self.branches.root = self.loop.create_task(self._main())
-        if self.run.deadline_at is not None and not self.cancel.is_on:
+        if self.run.deadline_at is not None and not self.cancel.is_on and not self.undoing.is_rewinding:
             left = max(0, self.run.deadline_at - self.worker.now_ms())
             self._deadline = self.loop.call_later(
                 left / 1000, self.stop, "deadline", context=self.worker.context
@@ -118,9 +123,13 @@ class Execution(Journal):
         error: BaseException | None = None
         value: Any = None
         try:
-            deadline_at = None if self.cancel.is_on else self.run.deadline_at
+            is_bound = not self.cancel.is_on and not self.undoing.is_rewinding
+            deadline_at = self.run.deadline_at if is_bound else None
             if deadline_at is not None and deadline_at <= self.worker.now_ms():
-                self.stopping = "deadline"
+                if self.workflow.policies.undoes_on_failure:
+                    self.undoing.rewind(error_text(deadline_error(self.run)))
+                else:
+                    self.stopping = "deadline"
             if self.stopping is None and not ending.is_given_up(self.run):
                 try:
                     value = await self._call_workflow()
@@ -136,7 +145,7 @@ class Execution(Journal):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
         try:
-            await self._finish(value, error)
+            await self._finish(*await self._undone(value, error))
         finally:
             self._abandon()
             self.worker.unloaded(self)
@@ -161,10 +170,29 @@ class Execution(Journal):
                 rounds += 1
                 await asyncio.sleep(0)
 
-    async def _finish(self, value: Any, error: BaseException | None) -> None:
+    async def _undone(
+        self, value: Any, error: BaseException | None
+    ) -> tuple[BaseException | None, ending.Verdict]:
+        """Undo what the run did, where it ends badly; give what ended it, and what that means."""
+        undoing, verdict = self.undoing, ending.judge(self, value, error)
+        is_over = self.stopping in (None, "rewound", "deadline") and self.hold_reason is None
+        is_bad = self.cancel.is_on or (verdict.failure is not None and verdict.delay_ms is None)
+        is_wanted = undoing.is_rewinding or (self.workflow.policies.undoes_on_failure and is_bad)
+        if not is_over or not is_wanted or ending.is_given_up(self.run):
+            return error, verdict
+        if self.stopping == "rewound":
+            error = None  # it only took the code off the stack
+        self.stopping = None
+        try:
+            await undoing.everything(self, verdict.failure)
+        except BaseException as caught:  # noqa: BLE001 - as at the end of the code
+            error = caught
+        return error, verdict
+
+    async def _finish(self, error: BaseException | None, verdict: ending.Verdict) -> None:
         try:
             try:
-                await ending.finish(self, value, error)
+                await ending.finish(self, error, verdict)
             except errors.LeaseLost:
                 raise
             except errors.OncewardError as refused:
@@ -186,14 +214,14 @@ class Execution(Journal):
             return await self.worker.workflow_threads.run(function, (sync_context, *args), kwargs)
         context = Context(self, self.event)
         if fetch is not None:
-            context.current = await context.step.run(FETCH, fetch, self.event)
+            context.current = await context.step.run(FETCH, fetch, self.event, effect="pure")
         return await self.workflow.function(context, *args, **kwargs)
 
     def _after_fetch(self, fetch: Callable[[Event], Any]) -> Callable[..., Any]:
         """Give the plain function of the workflow with its fetch before it, for its thread."""
 
         def function(context: SyncContext, *args: Any, **kwargs: Any) -> Any:
-            context.current = context.step.run(FETCH, fetch, self.event)
+            context.current = context.step.run(FETCH, fetch, self.event, effect="pure")
             return self.workflow.function(context, *args, **kwargs)
 
         return function
@@ -211,6 +239,17 @@ class Execution(Journal):
             if self._parking is not None:
                 self._parking.cut()
 
+    @contextlib.contextmanager
+    def in_flight(self, key: StepKey) -> Iterator[None]:
+        """Keep the run in memory while a step is about to begin or its body runs."""
+        self.steps_in_flight.add(key)
+        try:
+            yield
+        finally:
+            self.steps_in_flight.discard(key)
+            if self.worker.is_draining and not self.steps_in_flight:
+                self.loop.call_soon(self.drain)
+
     def drain(self) -> None:
         """Leave memory at the next boundary between steps, charging nothing."""
         if not self.steps_in_flight:
@@ -227,7 +266,9 @@ class Execution(Journal):
         """Hear that the code is quiet: nothing is ready to run and no saved outcome is due."""
         if self.stopping is not None:
             return
-        if self.cancel.waits:
+        if self.undoing.waits:
+            self.stop("rewound")
+        elif self.cancel.waits:
             self.loop.create_task(self.cancel.deliver(self))
         elif self._parking is not None:
             self._parking.look()
@@ -255,6 +296,10 @@ class Execution(Journal):
         if record is not None and record.kind != kind:
             self.mismatch(key, f"it was saved as {record.kind!r} and the code now asks for {kind!r}")
         if record is None or record.state is StepState.OPEN:
+            if self.undoing.is_rewinding:
+                await self.undoing.end_here(self)
+            if record is not None and kind == UNDO:
+                return record  # what it did so far was saved after it, and is handed out by it
             if self.cancel.is_due:
                 await self.cancel.raise_here(self, key, kind)
             await self.recall.caught_up()
@@ -300,6 +345,8 @@ class Execution(Journal):
     def _enter(self, name: str, item: str, caller: object) -> StepKey:
         """Begin a verb: check that it may, and give its key."""
         self.check_usable()
+        if self.undoing.is_over:
+            raise errors.Suspended("the run has ended; let this exception pass")
         frame = frame_var.get()
         if frame is not None:
             raise errors.StepMisuse(
@@ -334,14 +381,18 @@ class Execution(Journal):
         """Give a step's saved result, or run it, try by try, and save what comes of it."""
         key = self._enter(name, item, caller)
         try:
-            record = await self.saved(key, "run") if self.recall.is_needed(self.cancel.is_on) else None
+            if options.undo is not None:
+                self.undoing.note(self, key, function, args, kwargs, options)
+            has_records = self.recall.is_needed(self.cancel.is_on) or self.undoing.is_rewinding
+            record = await self.saved(key, "run") if has_records else None
             try:
                 facts = facts_of(function)
             except errors.ConfigError as error:
                 self._refuse_function(key, record, error)
             if record is not None and record.state is not StepState.OPEN:
                 return self.answer(record, facts.result)
-            return await run_step(self, key, function, facts, args, kwargs, options, record)
+            call = Call(key, function, facts, args, kwargs, options)
+            return await run_step(self, call, record)
         except asyncio.CancelledError as error:
             self._note_cut(key, "run", error)
             raise
@@ -363,6 +414,17 @@ class Execution(Journal):
         row = self.row(key, "run", StepState.FAILED, now, record=record, error=text)
         self.save(row)
         raise failure_of(row) from None
+
+    async def undo(self, name: str, item: str, caller: object) -> list[str]:
+        """Undo what was done before this point of the code; give the steps, the last one first."""
+        key = self._enter(name, item, caller)
+        try:
+            return await self.undoing.here(self, key)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, UNDO, error)
+            raise
+        finally:
+            self._leave()
 
     async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
         """Return when the deadline that was fixed at the first time has passed."""
@@ -444,9 +506,9 @@ class Execution(Journal):
 
     def child_ended(self, child: RunRow) -> None:
         """Hear that a called run ended."""
-        future = self.called.get(child.run_id)
-        if future is not None and not future.done():
-            future.set_result(child)
+        for future in self.called.get(child.run_id, ()):
+            if not future.done():
+                future.set_result(child)
 
     def child_seen(self, child_run_id: str) -> None:
         """Hear that a called run was looked at: it has ended, or its end will be heard of."""
@@ -456,7 +518,9 @@ class Execution(Journal):
 
     def open_children(self) -> list[str]:
         """Give the called runs whose ends are awaited."""
-        return [run_id for run_id, future in self.called.items() if not future.done()]
+        return [
+            run_id for run_id, futures in self.called.items() if not all(future.done() for future in futures)
+        ]
 
 
 def _current_task() -> asyncio.Task[Any] | None:

@@ -65,6 +65,7 @@ class Journal:
         self._pending: PendingAdvance | None = None
         self._previous: PendingAdvance | None = None  # the one before, until it is durable
         self._latest: dict[StepKey, StepRow | None] = {}  # records of this go; None for results
+        self.whole: set[StepKey] = set()  # steps of which results are kept, too
 
     def stop(self, why: str) -> None:
         """Unwind the run's code."""
@@ -101,7 +102,8 @@ class Journal:
             raise errors.Suspended("the run has ended; let this exception pass")
         pending = self.operation()
         pending.steps[row.key] = row
-        self._latest[row.key] = None if row.state is StepState.DONE else row
+        is_whole = row.state is not StepState.DONE or row.key in self.whole
+        self._latest[row.key] = row if is_whole else None
         if accepts:
             pending.accepts.extend(accepts)
         if self.run.crashes and row.state is not StepState.OPEN:
@@ -187,6 +189,8 @@ class Journal:
         if record is not None:
             started_at = record.started_at
             more.setdefault("child_run_id", record.child_run_id)
+            more = {**_kept_facts(record), **more}
+            more.setdefault("begun", record.begun)
         self._seq += 1
         return StepRow(
             name=key.name,
@@ -227,3 +231,14 @@ class Journal:
             tries = 1 if record is None else max(1, record.tries)
             wake_at = record.wake_at if record is not None and kind == "sleep" else None
             self.save(self.row(key, kind, StepState.CUT, now, record=record, tries=tries, wake_at=wake_at))
+
+
+def _kept_facts(record: StepRow) -> dict[str, Any]:
+    """Give what a record says of its step's options, for the next record of the step."""
+    if record.effect is None and record.key_scope is None and record.key_memory_ms is None:
+        return {}
+    return {
+        "effect": record.effect,
+        "key_scope": record.key_scope,
+        "key_memory_ms": record.key_memory_ms,
+    }

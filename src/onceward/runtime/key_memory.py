@@ -29,7 +29,7 @@ FORGOTTEN = "KeyForgotten"
 """The type of the error in the record of a step about which a person was asked."""
 
 RUNS_MAX = 100
-"""Runs of one event that are looked through for earlier uses of a key."""
+"""Runs about the same that are looked through for earlier uses of a key, the newest."""
 
 
 async def begin(execution: Execution, key: StepKey, options: StepOptions, record: StepRow | None) -> Millis:
@@ -47,7 +47,7 @@ async def begin(execution: Execution, key: StepKey, options: StepOptions, record
         since = await _earlier_use(execution, key, options) or now
     check(execution, key, options, since, tries)
     if record is None or since == now:
-        execution.save(execution.row(key, "run", StepState.OPEN, since, tries=tries))
+        execution.save(execution.row(key, "run", StepState.OPEN, since, tries=tries, **options.recorded))
     return since
 
 
@@ -66,7 +66,9 @@ def check(execution: Execution, key: StepKey, options: StepOptions, since: Milli
         f"it remembers it for {memory_ms / 3_600_000:g} h; look whether the step took effect"
     )
     error = json_text({"type": FORGOTTEN, "message": reason})
-    execution.hold_record = execution.row(key, "run", StepState.OPEN, since, tries=tries, error=error)
+    execution.hold_record = execution.row(
+        key, "run", StepState.OPEN, since, tries=tries, error=error, **options.recorded
+    )
     execution.hold_reason = reason
     execution.stop("hold")
     raise errors.Suspended("the run is held")
@@ -80,11 +82,20 @@ def _is_answered(execution: Execution, record: StepRow) -> bool:
 
 
 async def _earlier_use(execution: Execution, key: StepKey, options: StepOptions) -> Millis | None:
-    """Give when a restarted or replayed run handed the same key out before, if it did."""
+    """Give when the same key was handed out before, if it was.
+
+    By an older generation of the run, or another run of what its keys are made of: the run's own key,
+    or its event.
+    """
     run, worker = execution.run, execution.worker
-    if options.key_scope != "business" or (run.generation == 1 and not run.replay_id):
+    if options.key_scope != "business":
         return None
-    where = RunFilter(workflow=run.workflow, source=run.source, event_id=run.event_id, limit=RUNS_MAX)
+    if run.key is not None:
+        where = RunFilter(workflow=run.workflow, key=run.key, limit=RUNS_MAX)
+    elif run.generation == 1 and not run.replay_id:
+        return None
+    else:
+        where = RunFilter(workflow=run.workflow, source=run.source, event_id=run.event_id, limit=RUNS_MAX)
     found: list[Millis] = []
     for one in await worker.read(worker.store.runs, where):
         last = run.generation - 1 if one.run_id == run.run_id else one.generation

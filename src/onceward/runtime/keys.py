@@ -11,14 +11,17 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from onceward.authoring.workflow import Workflow
-from onceward.core import errors
+from onceward.core import errors, ids
 from onceward.core.model import EventRow, NewRun, RunRow
 from onceward.core.ports import Accepted
-from onceward.core.states import RunState
+from onceward.core.states import TERMINAL, RunState, StepState
 from onceward.runtime.judging import Reading, as_seen, judged
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
+
+WAITS_MAX = 1_000
+"""Runs that are followed to see whether one would wait for itself."""
 
 _log = logging.getLogger("onceward.worker")
 
@@ -56,25 +59,52 @@ class Keys:
             except errors.OncewardError as error:
                 _log.warning("run %s was redelivered and not retried: %s", run_id, error)
 
-    async def check_cycle(self, run: RunRow, workflow: str, key: str) -> None:
-        """Refuse the call of a run whose key the caller holds, or a run that waits for the caller.
+    async def cycle_of(self, run: RunRow, workflow: str, key: str) -> errors.KeyCycle | None:
+        """Give the error of a call for a key that the caller holds, or a run that waits for the caller."""
+        holder = await self._read("holder", workflow, key)
+        return None if holder is None else await self.cycle(run, workflow, key, holder)
 
-        Raises:
-            KeyCycle: it does.
+    async def cycle(self, run: RunRow, workflow: str, key: str, holder: str) -> errors.KeyCycle | None:
+        """Give the error of a run that would wait for a holder which waits for it, or None if it does not.
+
+        Followed from the holder: the runs that it calls, those that it waits for in place of such a run,
+        and the holder of the key for which it is in line.
         """
-        worker = self._worker
-        holder = await worker.insist(worker.read, worker.store.holder, workflow, key)
-        ancestor: RunRow | None = run
-        while holder is not None and ancestor is not None:
-            if ancestor.run_id == holder:
-                raise errors.KeyCycle(
-                    f"Run {run.run_id} calls {workflow!r} with the key {key!r}, which run {holder} holds.",
-                    means="That run waits for the end of this one: both would wait for ever.",
-                    todo="Start it detached with ctx.step.start, or give it another key.",
-                )
-            is_called = ancestor.is_called and ancestor.parent_run_id is not None
-            ancestor = (
-                await worker.insist(worker.read, worker.store.run, ancestor.parent_run_id)
-                if is_called
-                else None
-            )
+        seen: set[str] = set()
+        todo = [holder]
+        while todo and run.run_id not in seen and len(seen) < WAITS_MAX:
+            asked = [run_id for run_id in dict.fromkeys(todo) if run_id not in seen]
+            seen.update(asked)
+            rows = await self._read("states", asked)
+            todo = [
+                waited_for
+                for row in rows.values()
+                if row.state not in TERMINAL
+                for waited_for in await self._waited_for(row)
+            ]
+        if run.run_id not in seen:
+            return None
+        return errors.KeyCycle(
+            f"Run {run.run_id} calls {workflow!r} with the key {key!r}, which run {holder} holds.",
+            means="That run waits for the end of this one: both would wait for ever.",
+            todo="Start it detached with ctx.step.start, or give it another key.",
+        )
+
+    async def _waited_for(self, run: RunRow) -> list[str]:
+        """Give the runs for whose ends a run waits."""
+        if run.state is RunState.QUEUED and run.key is not None:
+            holder = await self._read("holder", run.workflow, run.key)
+            return [] if holder in (None, run.run_id) else [holder]
+        found = []
+        for row in await self._read("steps", run.run_id):
+            if row.kind != "call" or row.state is not StepState.OPEN:
+                continue
+            event_id = ids.composed(run.generation, *row.key, ids.START)
+            skipped = await self._read("skipped", f"run/{run.run_id}", event_id)
+            found += [one.holder_run_id for one in skipped if one.holder_run_id is not None]
+            if not skipped and row.child_run_id is not None:
+                found.append(row.child_run_id)
+        return found
+
+    async def _read(self, name: str, *args: Any) -> Any:
+        return await self._worker.insist(self._worker.read, getattr(self._worker.store, name), *args)

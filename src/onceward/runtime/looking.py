@@ -3,7 +3,8 @@
 One query a poll when nothing happens. In between it is brought forward by hints and by the time at
 which the next run is due. A look only ever leads to one claim: what a claim could not take (no slot
 is free, or it may have killed its holder) waits for the next poll, or the two would chase each
-other as fast as the store answers.
+other as fast as the store answers. One that took all there was is followed by a look, for the time at
+which the next is due.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Looking:
         self._worker = worker
         self._stir = asyncio.Event()  # wakes the loop: to look, or to wait for another time
         self._is_wanted = False
-        self._is_after_claim = False
+        self._is_time_claimed = False  # the claim under way is for a run whose time had come
+        self._is_look_claimed = False  # it is for what a look found
         self._next_due: Millis | None = None
         self._took_over_at: Millis = 0
         self._outage = Outage(_log, "the store is away", "the store is back")
@@ -51,10 +53,15 @@ class Looking:
             self._next_due = at
             self._stir.set()
 
-    def claimed(self) -> None:
-        """Hear that a claim is over; if it was for runs whose time had come, look for the next time."""
-        if self._is_after_claim:
-            self._is_after_claim = False
+    def claimed(self, *, took_all: bool) -> None:
+        """Hear that a claim is over; look for the time of the next run, if nobody else finds it out.
+
+        Args:
+            took_all: it took some runs, and there were no more.
+        """
+        is_wanted = self._is_time_claimed or (self._is_look_claimed and took_all)
+        self._is_time_claimed = self._is_look_claimed = False
+        if is_wanted:
             self.hint()
 
     async def forever(self) -> None:
@@ -70,7 +77,7 @@ class Looking:
             self._stir.clear()
             if self._next_due is not None and self._next_due <= worker.now_ms():
                 self._next_due = None
-                self._is_after_claim = True
+                self._is_time_claimed = True
                 worker.claim_due()
             if not self._is_wanted and loop.time() < next_at:
                 continue
@@ -94,6 +101,7 @@ class Looking:
         now = worker.now_ms()
         if look.next_due is not None:
             if look.next_due <= now:
+                self._is_look_claimed = True
                 worker.claim_due()
             else:
                 self.due_at(look.next_due)

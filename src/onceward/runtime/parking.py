@@ -98,7 +98,7 @@ class Parking:
         execution = self._execution
         if not self._are_all_parked():
             return
-        if execution.worker.is_draining:
+        if execution.worker.is_draining and not execution.questions:
             has_times = all(wake is not None for wake in self._futures.values())
             self._leave() if has_times else execution.stop("release")
             return
@@ -109,7 +109,7 @@ class Parking:
         earliest = min(wakes, default=None)
         if earliest is not None and earliest - now <= linger_ms:
             return
-        if len(wakes) == len(self._futures):
+        if len(wakes) + len(execution.questions) == len(self._futures):
             self._leave_unless_timed()
         elif self._linger is None:
             self._look_again(linger_ms / 1000)

@@ -13,8 +13,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Sized
 from contextvars import Context
 
-import msgspec
-
 from onceward.core.model import Millis, StepKey, StepRow
 from onceward.core.states import StepState
 from onceward.runtime.branches import Branches
@@ -92,12 +90,22 @@ class Recall:
         if self._records:
             self._asked.add(key)
 
-    def unreached_text(self) -> str | None:
-        """Give a warning if saved steps were not asked for by the code that completed the run."""
-        missed = [str(key) for key in self._records if key not in self._asked]
-        if not missed:
-            return None
-        return msgspec.json.encode({"steps_no_longer_reached": missed[:100]}).decode()
+    def unreached(self) -> list[str]:
+        """Give saved steps that were not asked for by the code."""
+        return [str(key) for key in self._records if key not in self._asked]
+
+    def missed(self, kind: str, before: int) -> list[str]:
+        """Give the results of this run of a kind, saved before a number, that the code did not ask for."""
+        return [
+            str(row.key)
+            for row in self._records.values()
+            if row.kind == kind and row.state is StepState.DONE and row.origin is None and row.seq < before
+            if row.key not in self._asked
+        ]
+
+    def set_aside(self, kind: str, after: int) -> None:
+        """Hand the outcomes of a kind that were saved after a number out to nobody: the code is over there."""
+        self._left = [row for row in self._left if row.kind != kind or row.seq < after]
 
     # --- saved order -----------------------------------------------------------------------------
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from onceward.authoring.current import Frame
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, ids, json_plain
@@ -156,14 +154,18 @@ async def start(
         )
     source, event_id = f"run/{execution.run_id}", ids.composed(execution.generation, *key, ids.START)
     record = await execution.saved(key, kind)
+    if record is not None and record.state is StepState.FAILED:
+        return execution.answer(record, workflow.result_codec)
     is_new = record is None or record.child_run_id is None
     if record is None or is_new:
         await execution.durable()
         accept = _child_accept(execution, workflow, args, kwargs, source, event_id, is_called=is_called)
         child_run_id, business_key = accept.runs[0].run_id, accept.runs[0].key
         if business_key is not None and is_called:
-            await execution.worker.keys.check_cycle(execution.run, workflow.name, business_key)
+            error = await execution.worker.keys.cycle_of(execution.run, workflow.name, business_key)
             execution.check_usable()
+            if error is not None:
+                return execution.answer(_refused(execution, key, error), workflow.result_codec)
         state = StepState.OPEN if is_called else StepState.DONE
         record = execution.row(key, kind, state, execution.worker.now_ms(), child_run_id=child_run_id)
         execution.save(record, [accept])
@@ -172,12 +174,15 @@ async def start(
             await execution.recall.take_turn()
     if record.child_run_id is None:
         execution.mismatch(key, "its record names no run")
-    if workflow.policies.rules.key is not None and record.state in (StepState.OPEN, StepState.DONE):
-        record = await _unless_skipped(execution, key, workflow, record, source, event_id)
+    holder_run_id = None
+    # The outcome of a call names the run that gave it; what was started is told again each time.
+    is_untold = record.state is (StepState.OPEN if is_called else StepState.DONE)
+    if workflow.policies.rules.key is not None and is_untold:
+        record, holder_run_id = await _unless_skipped(execution, key, workflow, record, source, event_id)
     if not is_called:
-        return record.child_run_id
+        return holder_run_id or record.child_run_id
     if record.state is StepState.OPEN:
-        record = await _called(execution, key, record, is_new=is_new)
+        record = await _called(execution, key, record, holder_run_id, is_new=is_new)
     return execution.answer(record, workflow.result_codec)
 
 
@@ -188,8 +193,8 @@ async def _unless_skipped(
     record: StepRow,
     source: str,
     event_id: str,
-) -> StepRow:
-    """Give the record of a child whose key another run may hold: then there is no child.
+) -> tuple[StepRow, str | None]:
+    """Give the record of a child, and the run that holds its key: then there is no child.
 
     Raises:
         KeyTaken: a detached start whose workflow rejects it.
@@ -199,43 +204,74 @@ async def _unless_skipped(
     rows = await worker.insist(worker.read, worker.store.skipped, source, event_id)
     skipped = next((row for row in rows if row.workflow == workflow.name), None)
     if skipped is None:
-        return record
-    if record.kind == "start" and skipped.reason is Skip.RETURNED:
-        return msgspec.structs.replace(record, child_run_id=skipped.holder_run_id)
-    error = errors.KeyTaken(workflow.name, skipped.key or "", skipped.holder_run_id or "")
+        return record, None
+    business_key, holder_run_id = skipped.key or "", skipped.holder_run_id or ""
+    error: errors.OncewardError | None = None
+    if skipped.reason is not Skip.RETURNED:
+        error = errors.KeyTaken(workflow.name, business_key, holder_run_id)
+    elif record.kind == "call":
+        # Only now, when both are stored, do two runs that wait for each other see it.
+        error = await worker.keys.cycle(execution.run, workflow.name, business_key, holder_run_id)
+        execution.check_usable()
+    if error is None:
+        return record, holder_run_id
     if record.kind == "start":
         raise error
+    return _refused(execution, key, error, record), None
+
+
+def _refused(
+    execution: Execution, key: StepKey, error: errors.OncewardError, record: StepRow | None = None
+) -> StepRow:
+    """Save that a call failed for good, so that it fails the same at every attempt."""
     text = error_text(error, is_final=True)
-    failed = execution.row(key, "call", StepState.FAILED, worker.now_ms(), record=record, error=text)
+    now = execution.worker.now_ms()
+    failed = execution.row(key, "call", StepState.FAILED, now, record=record, error=text)
     execution.save(failed)
     return failed
 
 
-async def _called(execution: Execution, key: StepKey, record: StepRow, *, is_new: bool) -> StepRow:
-    """Wait for a called run's end and save its outcome before the code sees it (I11)."""
-    child_run_id: str = record.child_run_id  # type: ignore[assignment]
+async def _called(
+    execution: Execution, key: StepKey, record: StepRow, holder_run_id: str | None, *, is_new: bool
+) -> StepRow:
+    """Wait for a called run's end and save its outcome before the code sees it (I11).
+
+    Where another run holds the key of the called one, its outcome counts. It is not this run's child:
+    it is not cancelled with it, so the open record goes on to name the run that there is not.
+    """
+    child_run_id: str = holder_run_id or record.child_run_id  # type: ignore[assignment]
+    is_new = is_new and holder_run_id is None
+    children = execution.worker.children
     future: asyncio.Future[RunRow] = execution.loop.create_future()
-    execution.called[child_run_id] = future
-    if not is_new:
-        # It may have ended before this go began, and then nobody will say so.
-        execution.unseen.add(child_run_id)
-    await execution.durable()
-    if record.tries == 0:
-        # A retry reopened the call: it retries the child, once, and this record says that it did.
-        await execution.worker.children.retry(child_run_id)
-        execution.check_usable()
-        record = execution.row(key, "call", StepState.OPEN, record.started_at, record=record)
-        execution.save(record)
-    if not is_new:
-        execution.worker.children.watch(execution)
+    execution.called.setdefault(child_run_id, []).append(future)
+    if holder_run_id is not None:
+        children.joined(execution, holder_run_id)
     try:
+        if not is_new:
+            # It may have ended before this go began, and then nobody will say so.
+            execution.unseen.add(child_run_id)
+        await execution.durable()
+        if record.tries == 0:
+            # A retry reopened the call: it retries the child, once, and this record says that it did.
+            await children.retry(child_run_id)
+            execution.check_usable()
+            record = execution.row(key, "call", StepState.OPEN, record.started_at, record=record)
+            execution.save(record)
+        if not is_new:
+            children.watch(execution)
         child: RunRow = await execution.parking.park(None, future)
     finally:
         if execution.stopping != "suspend":
-            execution.called.pop(child_run_id, None)
+            execution.called[child_run_id].remove(future)
+            if not execution.called[child_run_id]:
+                del execution.called[child_run_id]
+        if holder_run_id is not None:
+            children.left(execution, holder_run_id)
     now = execution.worker.now_ms()
     if child.state is RunState.COMPLETED:
-        row = execution.row(key, "call", StepState.DONE, now, record=record, output=child.output)
+        row = execution.row(
+            key, "call", StepState.DONE, now, record=record, output=child.output, child_run_id=child_run_id
+        )
     else:
         text = child.error or json_text(
             {"type": "RunWasCancelled", "message": f"the called run {child_run_id} was cancelled"}

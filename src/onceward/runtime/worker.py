@@ -30,7 +30,8 @@ from onceward.core.takeover import SUSPECT_FROM
 from onceward.runtime.accepting import accept_registered
 from onceward.runtime.children import Children
 from onceward.runtime.claimed import claimed_row, held_move, is_fresh
-from onceward.runtime.committer import Committer, PendingAdvance, ThreadWriter, Writer
+from onceward.runtime.commits import ThreadWriter, Writer
+from onceward.runtime.committer import Committer, PendingAdvance
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
@@ -365,17 +366,18 @@ class Worker:
         self._is_claiming = False
         self._reserved -= self._claim_reserved
         self._claim_reserved = 0
-        self._looking.claimed()
         self.suspects.answered(
             next((row.run for row in claimed or () if row.run.crashes >= SUSPECT_FROM), None)
         )
         if claimed is None:
             self._has_backlog = False  # the next look tells
+            self._looking.claimed(took_all=False)
             return
         # A claim that got all it asked for left some; one for a suspect alone asked for no others.
         others = sum(row.run.crashes < SUSPECT_FROM for row in claimed)
         # What became due since it was made, it may have missed.
         self._has_backlog = others >= self._claim_limit or self._has_news
+        self._looking.claimed(took_all=bool(claimed) and not self._has_backlog)
         if self._has_backlog:
             self.loop.call_soon(self.committer.claim)
         rest = []
@@ -484,6 +486,7 @@ class Worker:
     def _tell(self, run: RunRow) -> None:
         self.ends.tell(run)
         if run.key is not None:
+            self.children.ended(run)
             self.claim_due()  # who waited for its key is due
         if run.is_called and run.parent_run_id is not None:
             parent = self.executions.get(run.parent_run_id)
@@ -511,12 +514,7 @@ class Worker:
             execution.stop("lost")
         if move.due_at is not None or move.key is not None:
             self.claim_due()
-        if move.wakes_run_id is not None:
-            parent = self.executions.get(move.wakes_run_id)
-            if parent is not None:
-                self.spawn(self.children.look([parent]))
-            else:
-                self.claim_due()
+        self.children.steered(run_id, move)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run something of the worker's own in a task; stopping waits for it."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from onceward.core.looks import EventLook, EventsFound, Listed, RecentRun, RunLook, RunsFound, Tally
 from onceward.core.model import AuditRow, EventRow, Millis
-from onceward.core.ports import EventLook, EventsFound, Listed, RecentRun, RunLook, RunsFound, Tally
 from onceward.core.states import RunState
 from onceward.stores.rows import RUN_WIDTH, TABLES, to_listed_run, to_value, to_values
 
@@ -33,6 +33,8 @@ class ConsoleReads:
         name = "look_runs"
         if where.source is not None and where.event_id is not None:
             name = "look_runs_of_event"
+        elif where.key is not None:
+            name = "look_runs_of_key"
         elif where.parent is not None:
             name = "look_children"
         elif where.problems:
@@ -54,6 +56,8 @@ class ConsoleReads:
             type=where.type,
             subject=where.subject,
             parent=where.parent,
+            key=where.key,
+            problems=int(where.problems),
             error=where.error,
         )
         found = sorted((run_id for run_id, is_edge in rows if not is_edge), reverse=True)

@@ -49,10 +49,12 @@ SQLITE_MACROS: Mapping[str, str] = {
     "by_audit_time": " indexed by onceward_audit_time",
     "by_audit_request": " indexed by onceward_audit_request",
     "by_parent": " indexed by onceward_run_parent",
+    "by_key": " indexed by onceward_run_key",
     "by_owner": " indexed by onceward_queue_owned",
     "by_event": " indexed by onceward_delivery_event",
     "by_body": " indexed by onceward_event_body",
     "by_replaced": " indexed by onceward_holder_replaced",
+    "by_joined": " indexed by onceward_skipped_joined",
 }
 
 
@@ -80,6 +82,7 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "by_audit_time": "",
         "by_audit_request": "",
         "by_parent": "",
+        "by_key": "",
         "by_owner": "",
         "by_event": "",
         "by_body": "",

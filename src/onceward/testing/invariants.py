@@ -111,11 +111,17 @@ class _Facts:
         self.holders = {(row["workflow"], row["key"]): row for row in tables["holder"]}
         self.waiters = {row["run_id"]: (row["workflow"], row["key"]) for row in tables["waiter"]}
 
+        # Where another run held the key of a called one, its caller waits for that other.
+        self.joined = {
+            row["run_id"]: row["holder_run_id"] for row in tables["skipped"] if row["parent_run_id"]
+        }
+
     def open_calls(self, run: Row) -> Iterator[tuple[Row, Row]]:
-        """Give the open calls of a run's present generation, each with the child's row."""
+        """Give the open calls of a run's present generation, each with the row of the run it waits for."""
         for step in self.steps.get(run["run_id"], ()):
             if step["state"] == "open" and step["kind"] == "call" and step["generation"] == run["generation"]:
-                child = self.runs.get(step["child_run_id"])
+                child_run_id = step["child_run_id"]
+                child = self.runs.get(str(self.joined.get(child_run_id, child_run_id)))
                 if child is not None:
                     yield step, child
 

@@ -250,6 +250,38 @@ def _ownership_never_ages(process: Process) -> None:
     process.worker.elapsed_s = lambda: 0.0
 
 
+DOUBTFUL_BUGS: dict[str, Bug] = {
+    "started-not-durable": Bug(
+        "That a try begins is not saved before its body does (RULINGS 7).",
+        _records(
+            lambda step: step.begun is None or step.state is not StepState.OPEN or '"is_asked"' in step.begun
+        ),
+    ),
+    "answer-lost": Bug(
+        "What a person answered is not kept: a step that took effect is tried again (RULINGS 7).",
+        _histories(
+            lambda rows: [
+                msgspec.structs.replace(row, begun=None) if row.begun and '"answer"' in row.begun else row
+                for row in rows
+            ]
+        ),
+    ),
+    "undo-not-marked": Bug(
+        "That the undoing of a run began is not saved: code that ends otherwise is followed (RULINGS 20).",
+        _records(lambda step: step.name != "undo everything"),
+    ),
+    "undo-skips-doubt": Bug(
+        "What a step of unknown outcome did is not undone (RULINGS 22).",
+        _histories(
+            lambda rows: [
+                msgspec.structs.replace(row, begun=None) if row.state is StepState.CANCELLED else row
+                for row in rows
+            ]
+        ),
+    ),
+}
+"""Bugs that show in worlds of unknown outcomes, by name."""
+
 BUGS: dict[str, Bug] = {
     "no-fence": Bug("Writes are accepted whatever their fence (I5).", _batches(_with_present_fence)),
     "no-guard": Bug("Batches of an evicted process are accepted (I5).", _OPEN_GUARD),

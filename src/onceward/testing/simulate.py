@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from onceward.testing.planted import BUGS
+from onceward.testing.planted import BUGS, DOUBTFUL_BUGS
 from onceward.testing.simulation.world import World
 
 CHUNK = 20
@@ -57,7 +57,14 @@ class Outcome:
     trace: list[str] = field(repr=False)
 
 
-def run_seed(seed: int, *, bug: str = "", keep_trace: bool = False, is_keyed: bool = False) -> Outcome:
+def run_seed(
+    seed: int,
+    *,
+    bug: str = "",
+    keep_trace: bool = False,
+    is_keyed: bool = False,
+    is_doubtful: bool = False,
+) -> Outcome:
     """Run one world to its end or to the first broken promise.
 
     Args:
@@ -65,8 +72,16 @@ def run_seed(seed: int, *, bug: str = "", keep_trace: bool = False, is_keyed: bo
         bug: the name of a planted bug, or nothing.
         keep_trace: whether to give the whole trace.
         is_keyed: whether events start runs with keys, and no others.
+        is_doubtful: whether they start runs with steps of unknown outcome, and no others.
     """
-    world = World(seed, bug=BUGS[bug] if bug else None, keep_trace=keep_trace, is_keyed=is_keyed)
+    planted = {**BUGS, **DOUBTFUL_BUGS}[bug] if bug else None
+    world = World(
+        seed,
+        bug=planted,
+        keep_trace=keep_trace,
+        is_keyed=is_keyed,
+        is_doubtful=is_doubtful or bug in DOUBTFUL_BUGS,
+    )
     world.run()
     return Outcome(
         seed,

@@ -19,6 +19,7 @@ from onceward.authoring.workflow import Workflow
 from onceward.core.errors import Permanent, RetryLater, RunCancelled, StepFailed
 from onceward.core.paths import event as expressions
 from onceward.core.retry import Retry
+from onceward.core.unknown import DidNotHappen, Happened
 from onceward.sources.hmac_source import Hmac
 
 SHOP = "shop"
@@ -47,6 +48,19 @@ class Hands:
     def caught(self, ctx: Context, key: str) -> None:
         """Note that the workflow's code caught a step's failure and goes on."""
 
+    def begins_once(self, ctx: Context, key: str) -> None:
+        """Note that a body begins that must not have taken effect before."""
+
+    def effect(self, ctx: Context, key: str) -> None:
+        """Note that a step takes effect outside."""
+
+    def undo(self, ctx: Context, key: str) -> None:
+        """Note that a step's effect is given back."""
+
+    def has_effect(self, ctx: Context, key: str) -> bool:  # noqa: ARG002 - the real ones look
+        """Say whether a step took effect."""
+        return False
+
     def die(self, ctx: Context) -> None:
         """End this process as SIGKILL would."""
 
@@ -61,7 +75,8 @@ class Program:
         payload: ``ms`` (body durations by step name, ``*`` for all others), ``fail`` (step name to
             ``[kind, count]``: ``error`` and ``later`` fail that many tries of every attempt,
             ``permanent`` fails in that many attempts), ``poison`` (the step that kills its
-            process), ``n`` (items of loops), ``nap_ms``, ``limit_ms`` (of a time-out).
+            process), ``n`` (items of loops), ``nap_ms``, ``limit_ms`` (of a time-out), ``ends``
+            (how a saga ends: ``well``, ``badly``, or ``badly once``, in its first attempt).
     """
 
     def __init__(self, payload: Any) -> None:
@@ -115,6 +130,7 @@ class References:
         self.child = self._add_family()
         self._add_herald()
         self._add_keyed()
+        self._add_doubtful()
 
     # --- bodies ---------------------------------------------------------------------------------
 
@@ -127,6 +143,31 @@ class References:
         program.misbehave(ctx, key, self.hands)
         self.hands.end(ctx, key, "ok")
         return f"{key}/{ctx.generation}/{ctx.attempt}/{ctx.try_number}"
+
+    async def affect(self, ctx: Context, program: Program, key: str, *, is_once: bool = True) -> str:
+        """Take effect outside, in the middle of its time."""
+        self.hands.begin(ctx, key, STEP_TRIES)
+        if is_once:
+            self.hands.begins_once(ctx, key)
+        await asyncio.sleep(program.ms(key) / 2_000)
+        program.misbehave(ctx, key, self.hands)
+        self.hands.effect(ctx, key)
+        await asyncio.sleep(program.ms(key) / 2_000)
+        self.hands.end(ctx, key, "ok")
+        return f"{key}/{ctx.generation}"
+
+    async def look(self, ctx: Context, program: Program, key: str, **_: bool) -> Happened[str] | DidNotHappen:
+        """Look whether a step took effect, as a check function does."""
+        await asyncio.sleep(program.ms("look") / 1_000)
+        return Happened(f"{key}/{ctx.generation}") if self.hands.has_effect(ctx, key) else DidNotHappen()
+
+    async def give_back(self, _: str, ctx: Context, program: Program, key: str) -> None:
+        """Undo what `affect` did."""
+        self.hands.begin(ctx, f"{key} (undo)", STEP_TRIES)
+        await asyncio.sleep(program.ms(f"{key} (undo)") / 1_000)
+        program.misbehave(ctx, f"{key} (undo)", self.hands)
+        self.hands.undo(ctx, key)
+        self.hands.end(ctx, f"{key} (undo)", "ok")
 
     def act_plain(self, ctx: Context, program: Program, key: str, max_tries: int = STEP_TRIES) -> str:
         """Do the same as a plain function."""
@@ -387,6 +428,44 @@ class References:
             await ctx.step.sleep("wait", program.nap_ms / 1000)
             return await step(ctx, program, "finish")
 
+    # --- unknown outcomes -------------------------------------------------------------------------
+
+    def _add_doubtful(self) -> None:
+        app, shop, step = self.app, self.shop, self.step
+        book = app.step(name="book", retry=STEP_RETRY)(self.affect)
+        book.undo(retry=STEP_RETRY)(self.give_back)
+        pay = app.step(name="pay", retry=STEP_RETRY, unknown=self.look)(self.affect)
+        pay.undo(retry=STEP_RETRY)(self.give_back)
+
+        @app.workflow(on=shop["order.asked"], name="asked")
+        async def asked(ctx: Context, event: Event) -> str:
+            program = Program(event.payload)
+            await step(ctx, program, "order")
+            await ctx.step.run("pay", self.affect, ctx, program, "pay", retry=STEP_RETRY, unknown="ask")
+            return await step(ctx, program, "send")
+
+        @app.workflow(on=shop["order.checked"], name="checked")
+        async def checked(ctx: Context, event: Event) -> str:
+            program = Program(event.payload)
+            limit, look = program.limit_ms / 1_000, self.look
+            return await ctx.step.run(
+                "pay", self.affect, ctx, program, "pay", retry=STEP_RETRY, unknown=look, timeout=limit
+            )
+
+        @app.workflow(on=shop["order.saga"], name="saga", undo="on_failure")
+        async def saga(ctx: Context, event: Event) -> str:
+            program = Program(event.payload)
+            ends = program.payload.get("ends", "well")
+            await book(ctx, program, "book", is_once=False)
+            await pay(ctx, program, "pay")
+            await ctx.step.sleep("think", program.nap_ms / 1000)
+            if ends == "badly" or (ends == "badly once" and ctx.attempt == 1):
+                raise OSError("between steps")
+            return await step(ctx, program, "send")
+
+
+DOUBTFUL = ("asked", "checked", "saga")
+"""Workflows with steps of unknown outcome, for worlds of their own."""
 
 KEYED = ("turn", "newest")
 """Workflows with a key, for worlds of their own."""

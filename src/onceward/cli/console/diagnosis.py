@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from onceward.core.looks import RunLook
 from onceward.core.model import Millis, ProcessRow, WorkflowRow
-from onceward.core.ports import RunLook
 from onceward.core.rules import WAITS_FOR_KEY
 from onceward.core.states import TERMINAL, RunState
 from onceward.testing import invariants

@@ -71,6 +71,17 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
         for step in detail.steps:
             if step.output is not None:
                 fields([(step.label, value(step.output, chars))])
+    for step in detail.steps:
+        if step.question is not None:
+            heading(f"Question: did {step.label!r} take effect?")
+            fields(
+                [
+                    ("why", step.question["why"]),
+                    ("began", _time(step.question["began_at"], now)),
+                    ("sent key", step.question["idempotency_key"]),
+                    ("arguments", value(step.question["arguments"], chars)),
+                ]
+            )
     if detail.waits_for is not None:
         heading("Waits for")
         due = "" if run.due_at is None or run.state == "held" else f", {when(run.due_at, now)}"
@@ -131,7 +142,17 @@ def ways_out(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]:
     def line(verb: str, more: str = "") -> str:
         return f"onceward runs {verb} {run.run_id}{more}{options}"
 
-    if run.state == "held":
+    asked = [step.question for step in detail.steps if step.question is not None]
+    for question in asked:
+        about = f" --step '{question['step']}'" if len(asked) > 1 else ""
+        yield line("answer", f" --with happened{about}"), "it took effect: go on behind it (--result JSON)"
+        yield (
+            line("answer", f" --with did_not_happen{about}"),
+            "it did not take effect: let it be tried again",
+        )
+    if asked:
+        yield line("answer", " --with fail"), "give up: the run fails"
+    elif run.state == "held":
         yield line("answer", " --with retry"), f"go on with another attempt; {kept}"
         yield line("answer", " --with fail"), "give up: the run fails"
         yield line("cancel"), "end it; its clean-up steps run"

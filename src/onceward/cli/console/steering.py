@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
@@ -14,6 +14,8 @@ from onceward.cli.console.reach import Reach, acting, reaching
 if TYPE_CHECKING:
     from onceward.console.port import Action, Console, RunQuery
     from onceward.console.views import ActionReply, BulkReply
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 STEERING: list[click.Command] = []
 """The commands, for the group ``runs``."""
@@ -49,13 +51,33 @@ def retry(**options: Any) -> None:
     _steer("retry", options)
 
 
+def _choosing(function: F) -> F:
+    """Give a command the options that say which steps are kept."""
+    for option in (
+        click.option("--drop", multiple=True, metavar="STEP", help="Keep every step but this; repeatable."),
+        click.option("--keep", multiple=True, metavar="STEP", help="Keep this step; repeatable."),
+        click.option("--from-step", metavar="STEP", help="Keep what was saved before this step."),
+    ):
+        function = option(function)
+    return function
+
+
+def _chosen(options: dict[str, Any]) -> dict[str, Any]:
+    """Give what was chosen, which is taken out of the options."""
+    given = {name: options.pop(name) for name in ("from_step", "keep", "drop")}
+    return {name: list(value) if name != "from_step" else value for name, value in given.items() if value}
+
+
 @_steers("restart", "Run every step again.")
-def restart(**options: Any) -> None:
+@_choosing
+@click.option("--acknowledge", is_flag=True, help="Whatever is done outside again; else you are asked.")
+def restart(acknowledge: bool, **options: Any) -> None:
     """Begin a new generation: every step runs again.
 
     Name runs, or filter them: then you are told how many there are, and asked.
     """
-    _steer("restart", options)
+    more = _chosen(options)
+    _steer("restart", options, **more, **({"plan": "acknowledged"} if acknowledge else {}))
 
 
 @_steers("cancel", "End a run.")
@@ -86,37 +108,48 @@ def dismiss(**options: Any) -> None:
 
 
 @_steers("replay", "Make a new run of the same event.")
-@click.option("--from-step", metavar="STEP", help="Keep what was saved before this step.")
+@_choosing
 @click.option("--payload", metavar="JSON", help="Put in place of the event's; @FILE reads a file.")
-def replay(from_step: str | None, payload: str | None, **options: Any) -> None:
+def replay(payload: str | None, **options: Any) -> None:
     """Make a new run of the same event.
 
     Name runs, or filter them: then you are told how many there are, and asked.
     """
-    more: dict[str, Any] = {} if from_step is None else {"from_step": from_step}
+    more = _chosen(options)
     if payload is not None:
-        more["payload"] = _json(payload)
+        more["payload"] = _json(payload, "--payload")
     _steer("replay", options, **more)
 
 
 @_steers("answer", "Answer a held run.")
-@click.option("--with", "answer", metavar="WORD", required=True, help="The answer: retry or fail.")
-def answer(answer: str, **options: Any) -> None:
-    """Answer a held run: --with retry goes on, --with fail gives up.
+@click.option(
+    "--with",
+    "answer",
+    metavar="WORD",
+    required=True,
+    help="The answer: retry or fail; to a step's question happened, did_not_happen or fail.",
+)
+@click.option("--step", metavar="STEP", help="About which step, where there are several questions.")
+@click.option("--result", metavar="JSON", help="Of a step that happened: what it gave; @FILE reads a file.")
+def answer(answer: str, step: str | None, result: str | None, **options: Any) -> None:
+    """Answer a held run: retry goes on, fail gives up; a step's question says what can be answered.
 
     Name runs, or filter them: then you are told how many there are, and asked.
     """
-    _steer("answer", options, answer=answer)
+    more: dict[str, Any] = {} if step is None else {"step": step}
+    if result is not None:
+        more["result"] = _json(result, "--result")
+    _steer("answer", options, answer=answer, **more)
 
 
-def _json(given: str) -> Any:
+def _json(given: str, option: str) -> Any:
     import json
     from pathlib import Path
 
     try:
         return json.loads(Path(given[1:]).read_text("utf-8") if given.startswith("@") else given)
     except (OSError, ValueError) as error:
-        raise click.BadParameter(f"it is no JSON: {error}", param_hint="--payload") from error
+        raise click.BadParameter(f"it is no JSON: {error}", param_hint=option) from error
 
 
 def _steer(verb: str, options: dict[str, Any], **more: Any) -> None:
@@ -140,8 +173,11 @@ def _steer(verb: str, options: dict[str, Any], **more: Any) -> None:
 
 def _each(reach: Reach, run_ids: tuple[str, ...], action: Action, *, is_dry: bool) -> bool:
     """Act on runs by id; say whether none was refused."""
+    import sys
+
     import msgspec
 
+    from onceward.cli.console.plans import print_plan
     from onceward.cli.console.words import print_json, say
     from onceward.core.errors import NotFound, StateConflict
 
@@ -153,15 +189,17 @@ def _each(reach: Reach, run_ids: tuple[str, ...], action: Action, *, is_dry: boo
             request_id = f"{request_id}/{run_id}"
         try:
             if is_dry:
-                detail = await console.run(run_id)
-                verb = "answer" if action.verb == "resume" else action.verb
-                view = next(view for view in detail.verbs if view.verb == verb)
-                told = view.reply if view.is_allowed else f"refused: {view.reply}; {view.hint}"
-                replies.append({"run_id": run_id, "verb": action.verb, "would": told})
+                told, plan, is_allowed = await _would(console, run_id, action)
+                replies.append({"run_id": run_id, "verb": action.verb, "would": told, "plan": plan})
                 if not reach.as_json:
                     say(f"{run_id} would be: {told}")
-                return view.is_allowed
-            reply = await console.act(run_id, msgspec.structs.replace(action, request_id=request_id))
+                    if plan is not None:
+                        print_plan(plan)
+                return is_allowed
+            one_action = msgspec.structs.replace(action, request_id=request_id)
+            if action.verb == "restart" and action.plan is None and sys.stdin.isatty():
+                one_action = await _agreed(console, run_id, one_action)
+            reply = await console.act(run_id, one_action)
         except (NotFound, StateConflict) as error:
             replies.append({"run_id": run_id, "verb": action.verb, "error": str(error)})
             if not reach.as_json:
@@ -180,6 +218,32 @@ def _each(reach: Reach, run_ids: tuple[str, ...], action: Action, *, is_dry: boo
     if reach.as_json:
         print_json(replies)
     return is_well
+
+
+async def _would(console: Console, run_id: str, action: Action) -> tuple[str, Any, bool]:
+    """Give what an action would do in words, its plan where it has one, and whether it is allowed."""
+    detail = await console.run(run_id)
+    verb = "answer" if action.verb == "resume" else action.verb
+    view = next(view for view in detail.verbs if view.verb == verb)
+    if not view.is_allowed:
+        return f"refused: {view.reply}; {view.hint}", None, False
+    is_planned = verb in ("retry", "restart", "replay") or (verb == "answer" and action.answer != "fail")
+    return view.reply, await console.plan(run_id, action) if is_planned else None, True
+
+
+async def _agreed(console: Console, run_id: str, action: Action) -> Action:
+    """Show what a restart does outside again, and ask; give the action with the plan's token."""
+    import msgspec
+
+    from onceward.cli.console.plans import as_dict, print_plan
+
+    plan = as_dict(await console.plan(run_id, action))
+    if not plan["needs_consent"]:
+        return action
+    print_plan(plan)
+    if not click.confirm(f"Restart {run_id} all the same?", err=True):
+        raise click.exceptions.Exit(1)
+    return msgspec.structs.replace(action, plan=plan["token"])
 
 
 def _many(reach: Reach, query: RunQuery, action: Action, *, is_dry: bool, is_sure: bool) -> bool:

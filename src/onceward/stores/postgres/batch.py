@@ -240,8 +240,11 @@ class PackedBatch:
                 kept_max=parameter(DELIVERIES_KEPT_MAX),
             )
         if self._moves:
-            if self._wakes or len({move.is_out for move in self._moves}) > 1:
-                touched = {row.run_id for row in self._moves} | {row.run_id for row in self._wakes}
+            touched = {row.run_id for row in self._moves} | {row.run_id for row in self._wakes}
+            if self._freed:
+                ended = text_array(sorted(row.run_id for row in self._freed))
+                self._add("lock_queue_joined", run_ids=text_array(sorted(touched)), ended=ended)
+            elif self._wakes or len({move.is_out for move in self._moves}) > 1:
                 self._add("lock_queue", run_ids=text_array(sorted(touched)))
             self._add("move_runs", moves=encode_rows(self._moves))
         if self._attempts:

@@ -174,7 +174,7 @@ class Link:
     def __init__(self, database: Database, *, is_hot: bool = False) -> None:
         self._database = database
         self._is_hot = is_hot
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._session: Session | None = None
 
     def run(self, work: Callable[[Session], T]) -> T:
@@ -202,6 +202,23 @@ class Link:
                 self._database.pause(pause)
         raise AssertionError("the last pause is None")
 
+    def borrow(self) -> Session | None:
+        """Give the session at once, to be given back by `give_back`; None if that would take time.
+
+        Any thread may give it back.
+        """
+        if self._database.is_closed or self._database.is_forked or not self._lock.acquire(blocking=False):
+            return None
+        session = self._session
+        if session is None or not session.is_usable:
+            self._lock.release()
+            return None
+        return session
+
+    def give_back(self) -> None:
+        """End a loan; a session that is not as it was is replaced before its next use."""
+        self._lock.release()
+
     def _usable_session(self) -> Session:
         self._drop_if(False)
         if self._session is None:
@@ -222,11 +239,15 @@ class Link:
         return None if session is None or self._database.has_pooler else session.backend_pid
 
     def close(self) -> None:
-        """Close the session; waits for whoever uses it."""
-        with self._lock:
+        """Close the session; waits for whoever uses it, but not for ever."""
+        is_free = self._lock.acquire(timeout=REPLY_MS_MIN / 1000)
+        try:
             session, self._session = self._session, None
             if session is not None:
                 session.close()
+        finally:
+            if is_free:
+                self._lock.release()
 
     def abandon(self) -> None:
         """Forget a session that belongs to the parent process, without touching it or its lock."""

@@ -14,7 +14,7 @@ from onceward.core import errors
 from onceward.core.claims import Holder, is_free
 from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, StepKey, StepRow
 from onceward.core.ports import Accept, Accepted, RunMove, Steer
-from onceward.core.states import RunState
+from onceward.core.states import TERMINAL, RunState
 from onceward.stores.postgres.rows import (
     KeyColumns,
     WakeColumns,
@@ -55,11 +55,21 @@ class PostgresOperators:
         run_id, move = steer.run_id, steer.move
         mine = parameters(run_id=run_id)
         self._do(session, "stop_owner", **mine)
+        if steer.expected_seq is not None:
+            # The owner's batches are shut out by now, so that nothing is saved behind this look.
+            generation = parameter(steer.expected_generation)
+            ((seq,),) = self._do(session, "last_seq", **mine, generation=generation)
+            if seq != steer.expected_seq:
+                return False
         keys = _keys_of(steer)
         if keys:
             self._do(session, "lock_keys", keys=encode_rows(keys))
         touched = {run_id} if move.wakes_run_id is None else {run_id, move.wakes_run_id}
-        self._do(session, "lock_queue", run_ids=text_array(sorted(touched)))
+        locked = text_array(sorted(touched))
+        if move.key is not None and move.state in TERMINAL:
+            self._do(session, "lock_queue_joined", run_ids=locked, ended=text_array([run_id]))
+        else:
+            self._do(session, "lock_queue", run_ids=locked)
         steered = self._do(session, "steer_run", **mine, **_steered(steer))
         if not steered:
             return False

@@ -77,6 +77,8 @@ class PostgresReads(ConsoleReads):
             name = "problems"
         elif where.source is not None and where.event_id is not None:
             name = "runs_of_event"
+        elif where.key is not None:
+            name = "runs_of_key"
         rows = self._read(
             name,
             before=where.before,
@@ -84,6 +86,7 @@ class PostgresReads(ConsoleReads):
             event_id=where.event_id,
             workflow=where.workflow,
             state=where.state,
+            key=where.key,
             limit=where.limit,
         )
         return [to_listed_run(row) for row in rows]

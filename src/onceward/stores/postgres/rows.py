@@ -46,6 +46,10 @@ class StepColumns(msgspec.Struct, omit_defaults=True):
     child_run_id: str | None = None
     origin: str | None = None
     inputs_hash: str | None = None
+    effect: str | None = None
+    key_scope: str | None = None
+    key_memory_ms: Millis | None = None
+    begun: str | None = None
 
 
 class EventColumns(msgspec.Struct, omit_defaults=True):
@@ -225,6 +229,10 @@ def step_columns(run_id: str, fence: int, generation: int, steps: Sequence[StepR
             step.child_run_id,
             step.origin,
             step.inputs_hash,
+            step.effect,
+            step.key_scope,
+            step.key_memory_ms,
+            step.begun,
         )
         for step in steps
     ]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import select
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import pq
@@ -25,6 +25,10 @@ ROLLBACK = statement("rollback", "rollback")
 BEGIN_SNAPSHOT = statement("begin_snapshot", "begin isolation level repeatable read read only")
 
 Result = pq.abc.PGresult
+
+T = TypeVar("T")
+Carried: TypeAlias = Generator[None, None, T]
+"""Work that yields whenever the server has to be waited for; who carries it decides how."""
 
 _SYNC = b""
 _OK = frozenset({pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK})
@@ -107,13 +111,45 @@ class Session:
 
     def transact(self, calls: Sequence[Call]) -> list[Result]:
         """Run a transaction in one round trip and give the result of each statement."""
+        return self.carry(self.transacting(calls))
+
+    def transacting(self, calls: Sequence[Call]) -> Carried[list[Result]]:
+        """Do as `transact`, and yield whenever the server has to be waited for."""
         begin = [(BEGIN, []), *self._preamble]
         try:
-            results = self._round([*begin, *calls, (COMMIT, [])])
+            results = yield from self._rounding([*begin, *calls, (COMMIT, [])])
         except psycopg.Error:
-            self._roll_back()
+            if self._must_roll_back():
+                yield from self._rounding([(ROLLBACK, [])])
             raise
         return results[len(begin) : -1]
+
+    def carry(self, work: Carried[T]) -> T:
+        """Give what *work* gives, waiting for the server wherever it has to."""
+        while True:
+            try:
+                next(work)
+            except StopIteration as over:
+                result: T = over.value
+                return result
+            self._wait()
+
+    @property
+    def fileno(self) -> int:
+        """The connection's socket, for whoever waits for it in another way than `carry`."""
+        return self._pgconn.socket
+
+    def take_in(self) -> None:
+        """Take in what the server has sent so far.
+
+        Whoever does that goes on with the work before listening to the socket again: that has nothing
+        more to say of what was taken in.
+        """
+        self._pgconn.consume_input()
+
+    def is_sent(self) -> bool:
+        """Say whether the server has taken everything that was sent."""
+        return self._pgconn.flush() == 0
 
     def transact_slowly(self, calls: Sequence[Call], before_commit: Callable[[], None]) -> list[Result]:
         """Run a transaction whose COMMIT is a round trip of its own, after *before_commit*."""
@@ -143,8 +179,11 @@ class Session:
         self._hints += 1
         self._is_clean = True
 
+    def _must_roll_back(self) -> bool:
+        return self._is_clean and self._pgconn.transaction_status != pq.TransactionStatus.IDLE
+
     def _roll_back(self) -> None:
-        if self._is_clean and self._pgconn.transaction_status != pq.TransactionStatus.IDLE:
+        if self._must_roll_back():
             self._round([(ROLLBACK, [])])
 
     # --- pipelines -----------------------------------------------------------------------------
@@ -155,12 +194,16 @@ class Session:
         Raises:
             psycopg.Error: the first that failed; the server skipped those after it.
         """
+        return self.carry(self._rounding(calls))
+
+    def _rounding(self, calls: Sequence[Call]) -> Carried[list[Result]]:
+        """Do as `_round`, and yield whenever the server has to be waited for."""
         self._is_clean = False
         self._send(calls)
         while self._hints:
-            self._read()
+            yield from self._reading()
             self._hints -= 1
-        results = self._read()
+        results = yield from self._reading()
         self._is_clean = True
         for result in results:
             if result.status not in _OK:
@@ -183,11 +226,11 @@ class Session:
         pgconn.pipeline_sync()
         awaited.append(_SYNC)
 
-    def _read(self) -> list[Result]:
+    def _reading(self) -> Carried[list[Result]]:
         """Give the results up to the next end of a round, those of prepares left out if they went well."""
         results: list[Result] = []
         while True:
-            result = self._next_result()
+            result = yield from self._next_result()
             status = result.status
             if status == pq.ExecStatus.FATAL_ERROR and self._pgconn.status != pq.ConnStatus.OK:
                 raise psycopg.errors.error_from_result(result)  # its farewell; no more will come
@@ -201,11 +244,11 @@ class Session:
                 self._prepared.discard(mark)
                 results.append(result)
 
-    def _next_result(self) -> Result:
+    def _next_result(self) -> Carried[Result]:
         pgconn = self._pgconn
         for _ in range(4):  # a statement's results end with None, and so may a round
             while pgconn.is_busy():
-                self._wait()
+                yield
             result = pgconn.get_result()
             if result is not None:
                 return result

@@ -25,7 +25,7 @@ from onceward.core.model import (
     UnparsedRow,
     WorkflowRow,
 )
-from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
+from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Begun, Steer, TakenOver
 from onceward.stores.access import Asked, StoredAccess
 from onceward.stores.postgres.clock import ServerClock
 from onceward.stores.postgres.connection import Database, Link
@@ -273,6 +273,10 @@ class PostgresStore(PostgresReads, StoredAccess):
     def apply(self, process_id: str, epoch: int, batch: Batch) -> BatchResult:
         """Commit a batch in one transaction and one round trip; see the protocol."""
         return self._writer.apply(process_id, epoch, batch)
+
+    def begin(self, process_id: str, epoch: int, batch: Batch) -> Begun | None:
+        """Send a batch without waiting for the reply; None where even that would take time."""
+        return self._writer.begin(process_id, epoch, batch)
 
     def resolve(self, process_id: str, batch_id: str) -> bool:
         """Say whether a batch whose reply was lost is committed; if not, it cannot be any more."""

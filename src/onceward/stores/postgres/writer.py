@@ -8,7 +8,7 @@ a marker there if it is not: the lost batch, wherever it is held up, has no pred
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from onceward.stores.postgres.connection import Link
 from onceward.stores.postgres.errors import Fault, evicted, fault_of
 from onceward.stores.postgres.processes import LostColumns, PostgresProcesses, damaged_columns
 from onceward.stores.postgres.rows import HolderColumns
-from onceward.stores.postgres.session import Result, Session
+from onceward.stores.postgres.session import Carried, Result, Session
 from onceward.stores.postgres.statements import (
     Call,
     Parameter,
@@ -82,18 +82,26 @@ class BatchWriter:
             StoreError: the database refuses something in it; nothing was written.
             StoreUnavailable: it cannot be reached; whether the batch is committed, ``resolve`` says.
         """
-        packed = self._pack(process_id, batch)
-        progress = _Progress()
+        return _Commit(self, self._link, process_id, epoch, batch).finish()
 
-        def work(session: Session) -> BatchResult:
-            if progress.is_in_doubt:
-                progress.is_committed = self._must_look_up(session, process_id, batch.batch_id)
-                progress.is_in_doubt = False
-            if not progress.is_committed:
-                self._commit(session, process_id, epoch, batch, packed, progress)
-            return self._answer(session, batch, packed, progress)
+    def begin(self, process_id: str, epoch: int, batch: Batch) -> _Commit | None:
+        """Send a batch and do not wait for the reply; None where even that would take time.
 
-        return self._link.run(work)
+        Raises:
+            StoreError: something in it cannot be sent; nothing was written.
+        """
+        if failpoints.is_armed():
+            return None
+        session = self._link.borrow()
+        if session is None:
+            return None
+        try:
+            commit = _Commit(self, self._link, process_id, epoch, batch)
+        except BaseException:
+            self._link.give_back()
+            raise
+        commit.send(session)
+        return commit
 
     def resolve(self, process_id: str, batch_id: str) -> bool:
         """Say whether a batch is committed; if it is not, it cannot be any more."""
@@ -102,7 +110,12 @@ class BatchWriter:
     def _call(self, name: str, **values: Parameter) -> Call:
         return self._statements[name].bind({"namespace": self._namespace, **values})
 
-    def _pack(self, process_id: str, batch: Batch) -> PackedBatch:
+    def pack(self, process_id: str, batch: Batch) -> PackedBatch:
+        """Give the calls of a batch.
+
+        Raises:
+            StoreError: something in it cannot be sent.
+        """
         common = {"namespace": self._namespace, "process_id": wire_text(process_id)}
         try:
             return PackedBatch(self._statements, common, batch)
@@ -111,7 +124,7 @@ class BatchWriter:
 
     # --- the commit ----------------------------------------------------------------------------
 
-    def _commit(
+    def commit(
         self,
         session: Session,
         process_id: str,
@@ -120,15 +133,10 @@ class BatchWriter:
         packed: PackedBatch,
         progress: _Progress,
     ) -> None:
+        """Send a batch and wait for its replies."""
         kinds = failpoints.kinds(batch) if failpoints.is_armed() else ()
         for _ in range(CATCH_UPS_MAX):
-            guard = self._call(
-                "guard",
-                process_id=wire_text(process_id),
-                epoch=parameter(epoch),
-                batch_id=wire_text(batch.batch_id),
-                previous=parameter(self._last.get(process_id)),
-            )
+            guard = self.guard(process_id, epoch, batch)
             try:
                 progress.is_in_doubt = True
                 results = _send(session, [guard, *packed.calls], kinds)
@@ -144,13 +152,35 @@ class BatchWriter:
                 break
         else:
             raise psycopg.errors.SerializationFailure("another writer of this process was quicker")
+        self.committed(session, process_id, batch, packed, progress, results)
+        for kind in kinds:
+            failpoints.hit(f"{kind}.after_commit")
+
+    def guard(self, process_id: str, epoch: int, batch: Batch) -> Call:
+        """Give the call that refuses the batch of an evicted process, or one that came out of turn."""
+        return self._call(
+            "guard",
+            process_id=wire_text(process_id),
+            epoch=parameter(epoch),
+            batch_id=wire_text(batch.batch_id),
+            previous=parameter(self._last.get(process_id)),
+        )
+
+    def committed(
+        self,
+        session: Session,
+        process_id: str,
+        batch: Batch,
+        packed: PackedBatch,
+        progress: _Progress,
+        results: list[Result],
+    ) -> None:
+        """Take in what a committed batch did, and tell the others."""
         progress.is_in_doubt, progress.is_committed = False, True
         progress.outcome = outcome = packed.read(results[1:], session.rows)
         self._last[process_id] = batch.batch_id
         if packed.concerns_others(outcome):
             self._tell_others(session, process_id)
-        for kind in kinds:
-            failpoints.hit(f"{kind}.after_commit")
 
     def _tell_others(self, session: Session, process_id: str) -> None:
         if self._channel is not None:
@@ -172,7 +202,8 @@ class BatchWriter:
 
     # --- in doubt ------------------------------------------------------------------------------
 
-    def _must_look_up(self, session: Session, process_id: str, batch_id: str) -> bool:
+    def must_look_up(self, session: Session, process_id: str, batch_id: str) -> bool:
+        """Say whether a batch in doubt is committed, and shut it out if not."""
         found = self._look_up(session, process_id, batch_id)
         if found is None:
             raise evicted(process_id)
@@ -199,9 +230,8 @@ class BatchWriter:
 
     # --- the answer ----------------------------------------------------------------------------
 
-    def _answer(
-        self, session: Session, batch: Batch, packed: PackedBatch, progress: _Progress
-    ) -> BatchResult:
+    def answer(self, session: Session, batch: Batch, packed: PackedBatch, progress: _Progress) -> BatchResult:
+        """Give the result of a committed batch, with what has to be read for it."""
         outcome = progress.outcome
         if outcome is None:
             outcome = self._read_again(session, batch, packed)
@@ -275,6 +305,120 @@ class BatchWriter:
             return set()
         call = self._call("accepted_deliveries", keys=encode_rows(wanted))
         return set(session.execute(call))
+
+
+class _Commit:
+    """One batch on its way: sent and answered by turns, or carried to its end at once.
+
+    Args:
+        writer: whose.
+        link: by which.
+        process_id: who writes.
+        epoch: its epoch.
+        batch: what.
+
+    Raises:
+        StoreError: something in it cannot be sent.
+    """
+
+    def __init__(self, writer: BatchWriter, link: Link, process_id: str, epoch: int, batch: Batch) -> None:
+        self._writer = writer
+        self._link = link
+        self._process_id = process_id
+        self._epoch = epoch
+        self._batch = batch
+        self._packed = writer.pack(process_id, batch)
+        self._progress = _Progress()
+        self._on_loan: tuple[Session, Carried[list[Result]]] | None = None
+        self._is_stuck = False  # the server takes no more, so it is not enough to listen to it
+
+    @property
+    def fileno(self) -> int | None:
+        """The session's socket; None when everything is here, or when listening is not enough."""
+        return None if self._on_loan is None or self._is_stuck else self._on_loan[0].fileno
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all that `finish` needs is here."""
+        outcome = self._progress.outcome
+        return (
+            self._on_loan is None
+            and outcome is not None
+            and not outcome.claimed
+            and not self._packed.lost_keys(outcome)
+        )
+
+    def send(self, session: Session) -> None:
+        """Send it on a borrowed session, which goes back when everything is here."""
+        call = self._writer.guard(self._process_id, self._epoch, self._batch)
+        self._on_loan = session, session.transacting([call, *self._packed.calls])
+        self._progress.is_in_doubt = True
+        self._go_on(lambda _, work: _results_now(work))
+        self._is_stuck = self._on_loan is not None and not session.is_sent()
+
+    def advance(self) -> bool:
+        """Take in what came; True when there is no more to come."""
+
+        def take_in(session: Session, work: Carried[list[Result]]) -> list[Result] | None:
+            session.take_in()
+            return _results_now(work)
+
+        self._go_on(take_in)
+        return self._on_loan is None
+
+    def _go_on(self, results_of: _ResultsOf) -> None:
+        if self._on_loan is None:
+            return
+        session, work = self._on_loan
+        try:
+            results = results_of(session, work)
+            if results is None:
+                return
+            self._writer.committed(
+                session, self._process_id, self._batch, self._packed, self._progress, results
+            )
+        except psycopg.Error as error:
+            # Refused by its guard, or lost: `finish` begins with what is known.
+            is_refused = isinstance(error, psycopg.errors.DivisionByZero)
+            self._progress.is_in_doubt = not is_refused and fault_of(error) is Fault.LOST
+        except BaseException:
+            self._give_back()
+            raise
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self._on_loan = None
+        self._link.give_back()
+
+    def finish(self) -> BatchResult:
+        """Carry it to its end, over faults and lost replies; as `BatchWriter.apply`."""
+        writer, progress, batch, packed = self._writer, self._progress, self._batch, self._packed
+        self._go_on(lambda session, work: session.carry(work))
+        if self.is_ready and progress.outcome is not None:
+            return BatchResult(packed.accepted(progress.outcome, {}), packed.held(progress.outcome), [])
+
+        def carry_out(session: Session) -> BatchResult:
+            if progress.is_in_doubt:
+                progress.is_committed = writer.must_look_up(session, self._process_id, batch.batch_id)
+                progress.is_in_doubt = False
+            if not progress.is_committed:
+                writer.commit(session, self._process_id, self._epoch, batch, packed, progress)
+            return writer.answer(session, batch, packed, progress)
+
+        return self._link.run(carry_out)
+
+
+_ResultsOf = Callable[[Session, Carried[list[Result]]], list[Result] | None]
+
+
+def _results_now(work: Carried[list[Result]]) -> list[Result] | None:
+    """Go on with what is here; give the results if that is all."""
+    try:
+        next(work)
+    except StopIteration as over:
+        results: list[Result] = over.value
+        return results
+    return None
 
 
 def _send(session: Session, calls: list[Call], kinds: tuple[str, ...]) -> list[Result]:

@@ -41,20 +41,23 @@ with given as materialized (
   select :namespace as namespace, s.* from json_to_recordset(:steps) as s (run_id text, fence bigint,
     generation bigint, name text, item text, ordinal bigint, seq bigint, kind text, state text, attempt bigint,
     tries bigint, started_at bigint, ended_at bigint, output text, error text, wake_at bigint,
-    child_run_id text, origin text, inputs_hash text)
+    child_run_id text, origin text, inputs_hash text, effect text, key_scope text, key_memory_ms bigint,
+    begun text)
 ), checked as materialized (
   select g.*, r.run_id is not null as is_held from given g
   left join {t}run r on r.namespace = any(array[g.namespace]) and r.run_id = g.run_id and r.fence = g.fence
 ), saved as (
   insert into {t}step as old (namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt,
-    tries, started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash)
+    tries, started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash, effect, key_scope,
+    key_memory_ms, begun)
   select namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt, tries, started_at,
-    ended_at, output, error, wake_at, child_run_id, origin, inputs_hash
+    ended_at, output, error, wake_at, child_run_id, origin, inputs_hash, effect, key_scope, key_memory_ms, begun
   from checked where is_held
   on conflict (namespace, run_id, generation, name, item, ordinal) do update set
     seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
     ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
-    wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
+    wake_at = excluded.wake_at, child_run_id = excluded.child_run_id, effect = excluded.effect,
+    key_scope = excluded.key_scope, key_memory_ms = excluded.key_memory_ms, begun = excluded.begun
   where old.state = 'open' or (old.state in ('failed', 'cut') and excluded.state = 'open')
 )
 select distinct run_id, fence from checked where not is_held
@@ -162,11 +165,12 @@ with g as materialized (
   from seen s
 ), skipped as (
   insert into {t}skipped as s (namespace, workflow, source, event_id, reason, run_id, at, version, newest,
-    key, holder_run_id, is_other_payload)
+    key, holder_run_id, is_other_payload, parent_run_id)
   select namespace, workflow, source, event_id, fate, run_id, created_at,
     case when fate = 'stale' then version end, case when fate = 'stale' then newest end,
     case when fate <> 'stale' then key end, case when fate <> 'stale' then holder_run_id end,
-    (fate <> 'stale' and held_hash is distinct from payload_hash)::int
+    (fate <> 'stale' and held_hash is distinct from payload_hash)::int,
+    case when fate = 'returned' and is_called then parent_run_id end
   from judged where fate in ('stale', 'returned', 'rejected')
   returning {skip}
 ), held as (
@@ -267,6 +271,24 @@ select 1 from x
 join {t}queue q on q.namespace = any(array[x.namespace]) and q.run_id = x.run_id
 order by q.run_id for update of q
 
+-- name: lock_queue_joined
+-- The same where runs with keys end: whoever waits for one of them in place of a run of its own is woken
+-- too. Who these are is fixed by now: the keys are locked.
+with x as materialized (
+  select :namespace as namespace, x.run_id from unnest(:run_ids::text[]) as x (run_id)
+), j as materialized (
+  select x.namespace, j.run_id
+  from (select :namespace as namespace, e.run_id from unnest(:ended::text[]) as e (run_id)) x
+  cross join lateral (
+    select s.parent_run_id as run_id from {t}skipped s
+    where s.namespace = x.namespace and s.holder_run_id = x.run_id and s.parent_run_id is not null offset 0) j
+), a as materialized (
+  select namespace, run_id from x union select namespace, run_id from j
+)
+select 1 from a
+join {t}queue q on q.namespace = any(array[a.namespace]) and q.run_id = a.run_id
+order by q.run_id for update of q
+
 -- name: move_runs
 -- The run and its place in the queue: out of it, due (at once if something woke it meanwhile), or
 -- with its holder as before. No indexed column changes, so the update of the run stays in its page.
@@ -328,13 +350,22 @@ on conflict do nothing
 -- name: free_keys
 -- Runs that ended and still have the fence they ended with: out of line, and the key that one holds
 -- goes to the next who waits, or free; then it is due. A holder for whose key nobody waits any more
--- need not make room.
+-- need not make room. Who waits for such an end in place of a run of its own is woken.
 with f as materialized (
   select :namespace as namespace, f.* from json_to_recordset(:freed) as f (run_id text, fence bigint,
     workflow text, key text, state text, now bigint)
 ), ended as materialized (
   select f.* from f
   join {t}run r on r.namespace = any(array[f.namespace]) and r.run_id = f.run_id and r.fence = f.fence
+), joined as materialized (
+  select e.namespace, j.parent_run_id, e.now from ended e
+  cross join lateral (
+    select s.parent_run_id from {t}skipped s
+    where s.namespace = e.namespace and s.holder_run_id = e.run_id and s.parent_run_id is not null
+      offset 0) j
+), woken as (
+  update {t}queue q set woken = 1, due_at = least(q.due_at, j.now) from joined j
+  where q.namespace = any(array[j.namespace]) and q.run_id = j.parent_run_id
 ), unlined as (
   delete from {t}waiter where ctid = any(array(
     select w.place from ended e
@@ -642,6 +673,10 @@ with place as materialized (
 update {t}committer c set epoch = c.epoch from place p
 where c.namespace = any(array[p.namespace]) and c.process_id = p.process_id
 
+-- name: last_seq
+select coalesce(max(seq), 0) from {t}step
+where namespace = :namespace and run_id = :run_id and generation = :generation
+
 -- name: steer_run
 -- Guarded by what the operator saw.
 update {t}run set state = :state, generation = :generation, attempt = :attempt, failures = :failures,
@@ -683,11 +718,12 @@ with k as materialized (
   select :namespace as namespace, k.* from json_to_recordset(:keys) as k (name text, item text, ordinal bigint)
 )
 update {t}step s set tries = case s.state when 'open' then s.tries else 0 end, state = 'open',
-  output = null, error = null, ended_at = null, wake_at = case s.kind when 'sleep' then s.wake_at end
+  output = null, error = null, ended_at = null, wake_at = case s.kind when 'sleep' then s.wake_at end,
+  begun = case s.state when 'failed' then null else s.begun end
 from k
 where s.namespace = any(array[k.namespace]) and s.run_id = :run_id and s.generation = :generation
   and s.name = k.name and s.item = k.item and s.ordinal = k.ordinal
-  and (s.state in ('failed', 'cut') or (s.state = 'open' and s.kind = 'run'))
+  and (s.state in ('failed', 'cut') or (s.state = 'open' and s.kind in ('run', 'undo')))
 
 -- name: insert_audit
 insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail, request_id)

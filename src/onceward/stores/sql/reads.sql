@@ -14,6 +14,7 @@ where r.namespace = :namespace
   and (cast(:event_id as text) is null or r.event_id = :event_id)
   and (cast(:workflow as text) is null or r.workflow = :workflow)
   and (cast(:state as text) is null or r.state = :state)
+  and (cast(:key as text) is null or r.key = :key)
 order by r.run_id desc
 limit :limit
 
@@ -25,6 +26,7 @@ where r.namespace = :namespace and r.source = :source and r.source is not null a
   and (cast(:before as text) is null or r.run_id < :before)
   and (cast(:workflow as text) is null or r.workflow = :workflow)
   and (cast(:state as text) is null or r.state = :state)
+  and (cast(:key as text) is null or r.key = :key)
 order by r.run_id desc
 limit :limit
 
@@ -32,6 +34,19 @@ limit :limit
 -- By the partial index of open problems.
 select {run} from {t}run r{by_open}
 where r.namespace = :namespace and r.problem_at is not null and r.dismissed_at is null
+  and (cast(:before as text) is null or r.run_id < :before)
+  and (cast(:source as text) is null or r.source = :source)
+  and (cast(:event_id as text) is null or r.event_id = :event_id)
+  and (cast(:workflow as text) is null or r.workflow = :workflow)
+  and (cast(:state as text) is null or r.state = :state)
+  and (cast(:key as text) is null or r.key = :key)
+order by r.run_id desc
+limit :limit
+
+-- name: runs_of_key
+-- By the partial index on key, newest first within it.
+select {run} from {t}run r{by_key}
+where r.namespace = :namespace and r.key = :key and r.key is not null
   and (cast(:before as text) is null or r.run_id < :before)
   and (cast(:source as text) is null or r.source = :source)
   and (cast(:event_id as text) is null or r.event_id = :event_id)
@@ -76,7 +91,9 @@ select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from loo
 -- name: look_runs_of_event
 -- Of one event, by the identity index.
 with looked as (
-  select r.run_id, r.workflow, r.state, r.source, r.event_id from {t}run r{by_identity}
+  select r.run_id, r.workflow, r.state, r.source, r.event_id, r.problem_at, r.dismissed_at, r.parent_run_id,
+    r.key, r.error, r.reason
+  from {t}run r{by_identity}
   where r.namespace = :namespace and r.run_id < :before and r.run_id >= :since
     and r.created_at >= :created_since and r.created_at < :created_until
     and r.source = :source and r.source is not null and r.event_id = :event_id
@@ -93,6 +110,44 @@ select * from (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
         and (cast(:subject as text) is null or e.subject = :subject)))
+    and (cast(:problems as {int}) = 0 or (l.problem_at is not null and l.dismissed_at is null))
+    and (cast(:parent as text) is null or l.parent_run_id = :parent)
+    and (cast(:key as text) is null or l.key = :key)
+    and (cast(:error as text) is null
+         or lower(coalesce(l.error, '') || ' ' || coalesce(l.reason, '')) like '%' || cast(:error as text) || '%')
+  order by l.run_id desc
+  limit :limit
+) f
+union all
+select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+
+-- name: look_runs_of_key
+-- Of one key, by its partial index.
+with looked as (
+  select r.run_id, r.workflow, r.state, r.source, r.event_id, r.problem_at, r.dismissed_at, r.parent_run_id,
+    r.key, r.error, r.reason
+  from {t}run r{by_key}
+  where r.namespace = :namespace and r.run_id < :before and r.run_id >= :since
+    and r.created_at >= :created_since and r.created_at < :created_until
+    and r.key = :key and r.key is not null
+  order by r.run_id desc
+  limit :look
+)
+select * from (
+  select l.run_id, 0 as is_edge from looked l
+  where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:state as text) is null or l.state = :state)
+    and (cast(:source as text) is null or l.source = :source)
+    and (cast(:event_id as text) is null or l.event_id = :event_id)
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+      select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
+        and (cast(:type as text) is null or e.type = :type)
+        and (cast(:subject as text) is null or e.subject = :subject)))
+    and (cast(:problems as {int}) = 0 or (l.problem_at is not null and l.dismissed_at is null))
+    and (cast(:parent as text) is null or l.parent_run_id = :parent)
+    and (cast(:key as text) is null or l.key = :key)
+    and (cast(:error as text) is null
+         or lower(coalesce(l.error, '') || ' ' || coalesce(l.reason, '')) like '%' || cast(:error as text) || '%')
   order by l.run_id desc
   limit :limit
 ) f
@@ -102,7 +157,9 @@ select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from loo
 -- name: look_children
 -- What a run started or called.
 with looked as (
-  select r.run_id, r.workflow, r.state, r.source, r.event_id from {t}run r{by_parent}
+  select r.run_id, r.workflow, r.state, r.source, r.event_id, r.problem_at, r.dismissed_at, r.parent_run_id,
+    r.key, r.error, r.reason
+  from {t}run r{by_parent}
   where r.namespace = :namespace and r.run_id < :before and r.run_id >= :since
     and r.created_at >= :created_since and r.created_at < :created_until
     and r.parent_run_id = :parent and r.parent_run_id is not null
@@ -119,6 +176,11 @@ select * from (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
         and (cast(:subject as text) is null or e.subject = :subject)))
+    and (cast(:problems as {int}) = 0 or (l.problem_at is not null and l.dismissed_at is null))
+    and (cast(:parent as text) is null or l.parent_run_id = :parent)
+    and (cast(:key as text) is null or l.key = :key)
+    and (cast(:error as text) is null
+         or lower(coalesce(l.error, '') || ' ' || coalesce(l.reason, '')) like '%' || cast(:error as text) || '%')
   order by l.run_id desc
   limit :limit
 ) f

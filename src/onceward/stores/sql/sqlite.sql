@@ -6,13 +6,21 @@
 update {t}committer set last_batch = ? where namespace = ? and process_id = ? and epoch = ?
 
 -- name: fences
-select run_id, fence from {t}run where namespace = ? and run_id in (select value from json_each(?))
+-- One row, whatever their number: a row is a step, and between steps Python's lock changes hands.
+select json_group_object(run_id, fence) from {t}run
+where namespace = ? and run_id in (select value from json_each(?))
 
 -- name: insert_event
 -- The unique key decides who won; the loser reads what the winner made.
 insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash,
   id_is_signed)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+
+-- name: insert_new_events
+-- Fails whole if one of them is there already; then they are inserted one by one.
+insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash,
+  id_is_signed)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: winner
 select workflow, run_id from {t}run{by_identity}
@@ -78,8 +86,12 @@ select {skip} from {t}skipped s where s.namespace = ? and s.source = ? and s.eve
 
 -- name: insert_skipped
 insert into {t}skipped (namespace, workflow, source, event_id, reason, run_id, at, version, newest, key,
-  holder_run_id, is_other_payload)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  holder_run_id, is_other_payload, parent_run_id)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: joined
+select s.parent_run_id from {t}skipped s{by_joined}
+where s.namespace = ? and s.holder_run_id = ? and s.parent_run_id is not null
 
 -- name: holder_of
 -- Without a state there is no such run any more.
@@ -129,22 +141,29 @@ where namespace = ? and workflow = ? and key = ?
 -- name: save_step
 -- A saved result never changes (I4); an open record may, and a failure may be opened again.
 insert into {t}step (namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt, tries,
-  started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash)
-select ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19 where true
+  started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash, effect, key_scope,
+  key_memory_ms, begun)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (namespace, run_id, generation, name, item, ordinal) do update set
   seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
   ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
-  wake_at = excluded.wake_at, child_run_id = excluded.child_run_id
+  wake_at = excluded.wake_at, child_run_id = excluded.child_run_id, effect = excluded.effect,
+  key_scope = excluded.key_scope, key_memory_ms = excluded.key_memory_ms, begun = excluded.begun
 where {t}step.state = 'open' or ({t}step.state in ('failed', 'cut') and excluded.state = 'open')
 
 -- name: move_run
-update {t}run set state = ?3, generation = ?4, attempt = ?5, failures = ?6, crashes = ?7, deadline_at = ?8,
-  started_at = ?9, ended_at = ?10, output = ?11, error = ?12, reason = ?13, problem_at = ?14,
-  dismissed_at = ?15, warning = ?16
-where namespace = ?1 and run_id = ?2
+update {t}run set state = m.column3, generation = m.column4, attempt = m.column5, failures = m.column6,
+  crashes = m.column7, deadline_at = m.column8, started_at = m.column9, ended_at = m.column10,
+  output = m.column11, error = m.column12, reason = m.column13, problem_at = m.column14,
+  dismissed_at = m.column15, warning = m.column16
+from (values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) m
+where {t}run.namespace = m.column1 and {t}run.run_id = m.column2
 
 -- name: leave_queue
 delete from {t}queue where namespace = ? and run_id = ?
+
+-- name: all_leave_queue
+delete from {t}queue where namespace = ? and run_id in (select value from json_each(?))
 
 -- name: release
 -- Gives the run up until due_at, or at once if something woke it meanwhile.
@@ -245,6 +264,9 @@ update {t}run set state = ?6, generation = ?7, attempt = ?8, failures = ?9, cras
   dismissed_at = ?18, warning = ?19, fence = fence + 1, key = coalesce(?20, key)
 where namespace = ?1 and run_id = ?2 and state = ?3 and generation = ?4 and fence = ?5
 
+-- name: last_seq
+select coalesce(max(seq), 0) from {t}step where namespace = ? and run_id = ? and generation = ?
+
 -- name: requeue
 insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)
 select namespace, run_id, workflow, ?3, null, 0, ?4 from {t}run where namespace = ?1 and run_id = ?2
@@ -256,7 +278,8 @@ on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_
 -- that backs off goes on at once with those it has left; a sleep keeps its deadline. Every other
 -- record stays (RULINGS 19, 23).
 update {t}step set tries = case state when 'open' then tries else 0 end, state = 'open',
-  output = null, error = null, ended_at = null, wake_at = case kind when 'sleep' then wake_at end
+  output = null, error = null, ended_at = null, wake_at = case kind when 'sleep' then wake_at end,
+  begun = case state when 'failed' then null else begun end
 where namespace = ? and run_id = ? and generation = ? and name = ? and item = ? and ordinal = ?
   and state in ('failed', 'cut', 'open')
 

@@ -26,8 +26,8 @@ WAL_TRIES_MAX = 1_000
 WAL_PAUSE_SECONDS = 0.01
 """How often, and how far apart, a new file is put into WAL mode while others do the same."""
 
-WAL_PAGES_MAX = 4_000
-"""Pages after which the checkpointing process copies the log into the file (16 MB)."""
+WAL_PAGES_MAX = 16_000
+"""Pages after which the checkpointing process copies the log into the file (64 MB)."""
 
 _TRANSIENT = (
     "SQLITE_BUSY",

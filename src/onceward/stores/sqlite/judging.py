@@ -77,6 +77,7 @@ class SqliteJudging:
             key=key,
             holder_run_id=holder.run_id,
             is_other_payload=holder.payload_hash != run.payload_hash,
+            parent_run_id=run.parent_run_id if run.is_called and fate is Fate.RETURNED else None,
         )
 
     def holder(self, connection: sqlite3.Connection, workflow: str, key: str) -> Holder | None:
@@ -133,10 +134,15 @@ class SqliteJudging:
                 connection.execute(sql["wake"], (namespace, parent_run_id, now))
 
     def end(self, connection: sqlite3.Connection, run_id: str, move: RunMove) -> None:
-        """Give the key of a run that has ended to the next that waits, or free; nothing if it has none."""
+        """Give the key of a run that has ended to the next that waits, or free; nothing if it has none.
+
+        Whoever called for another run of its key waits for its end, and is woken.
+        """
         if move.key is None or move.state not in TERMINAL:
             return
         sql, namespace = self._sql, self._namespace
+        for (parent_run_id,) in connection.execute(sql["joined"], (namespace, run_id)).fetchall():
+            connection.execute(sql["wake"], (namespace, parent_run_id, move.now))
         place = (namespace, *move.key)
         connection.execute(sql["leave_line"], (*place, run_id))
         holder = self.holder(connection, *move.key)
@@ -199,6 +205,7 @@ class SqliteJudging:
                 row.key,
                 row.holder_run_id,
                 int(row.is_other_payload),
+                row.parent_run_id,
             ),
         )
         return row

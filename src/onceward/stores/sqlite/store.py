@@ -281,13 +281,17 @@ class SqliteStore(SqliteReads, StoredAccess):
             if guarded != 1:
                 raise _evicted(process_id)
             held = writes.advance(connection, process_id, batch.advances)
-            accepted = [writes.accept(connection, process_id, accept) for accept in batch.accepts]
+            accepted = writes.accept(connection, process_id, batch.accepts)
             claimed = [run for claim in batch.claims for run in writes.claim(connection, process_id, claim)]
             for kind in kinds:
                 failpoints.hit(f"{kind}.before_commit")
         for kind in kinds:
             failpoints.hit(f"{kind}.after_commit")
         return BatchResult(accepted, held, claimed)
+
+    def begin(self, process_id: str, epoch: int, batch: Batch) -> None:  # noqa: ARG002 - the protocol's
+        """Give None: a commit waits for the disk, which no event loop can listen to."""
+        return
 
     def resolve(self, process_id: str, batch_id: str) -> bool:
         """Say whether a batch whose reply was lost is committed.

@@ -31,6 +31,9 @@ from onceward.core.states import TERMINAL, RunState
 from onceward.core.takeover import SUSPECT_FROM, lost_runs
 from onceward.stores.rows import to_claimed, to_value
 from onceward.stores.sqlite.judging import SqliteJudging
+from onceward.stores.sqlite.rows_at_once import RowsAtOnce, portions
+
+_fences = msgspec.json.Decoder(dict[str, int]).decode
 
 
 def json_list(values: Sequence[str]) -> str:
@@ -59,6 +62,10 @@ def _step_parameters(namespace: str, run_id: str, generation: int, step: StepRow
         step.child_run_id,
         step.origin,
         step.inputs_hash,
+        step.effect,
+        step.key_scope,
+        step.key_memory_ms,
+        step.begun,
     )
 
 
@@ -85,6 +92,15 @@ def _is_off_queue(state: RunState) -> bool:
     return state in TERMINAL or state is RunState.HELD
 
 
+def _is_plain(accept: Accept) -> bool:
+    """Say whether an accept of a new event is written as it is, whatever else is stored."""
+    return (
+        accept.by_run is None
+        and len(accept.deliveries) <= 1
+        and all(run.version is None and (run.key is None or run.once is None) for run in accept.runs)
+    )
+
+
 def _is_suspect(move: RunMove) -> int:
     return int(move.crashes >= SUSPECT_FROM)
 
@@ -101,6 +117,12 @@ class SqliteWrites:
         self._sql = sql
         self._namespace = namespace
         self._judging = SqliteJudging(sql, namespace)
+        self._save_steps = RowsAtOnce(sql["save_step"])
+        self._move_runs = RowsAtOnce(sql["move_run"])
+        self._insert_events = RowsAtOnce(sql["insert_new_events"])
+        self._insert_runs = RowsAtOnce(sql["insert_run"])
+        self._insert_queue = RowsAtOnce(sql["insert_queue"])
+        self._insert_deliveries = RowsAtOnce(sql["insert_delivery"])
 
     # --- from inside a run -------------------------------------------------------------------
 
@@ -125,40 +147,41 @@ class SqliteWrites:
                 self._insert(connection, process_id, accept)
             if advance.move is not None:
                 moves.append((run_id, advance.move))
-        connection.executemany(self._sql["save_step"], steps)
+        self._save_steps.execute(connection, steps)
         self._move(connection, moves)
         return held
 
     def _fences(self, connection: sqlite3.Connection, run_ids: Sequence[str]) -> dict[str, int]:
         if not run_ids:
             return {}
-        rows = connection.execute(self._sql["fences"], (self._namespace, json_list(run_ids)))
-        return dict(rows.fetchall())
+        row = connection.execute(self._sql["fences"], (self._namespace, json_list(run_ids))).fetchone()
+        return _fences(row[0])
 
     def _move(self, connection: sqlite3.Connection, moves: Sequence[tuple[str, RunMove]]) -> None:
-        sql, namespace = self._sql, self._namespace
-        connection.executemany(
-            sql["move_run"], [(namespace, run_id, *_move_parameters(move)) for run_id, move in moves]
+        namespace = self._namespace
+        self._move_runs.execute(
+            connection, [(namespace, run_id, *_move_parameters(move)) for run_id, move in moves]
         )
+        off = [run_id for run_id, move in moves if _is_off_queue(move.state)]
+        if off:
+            connection.execute(self._sql["all_leave_queue"], (namespace, json_list(off)))
         for run_id, move in moves:
-            self._place(connection, run_id, move)
+            if not _is_off_queue(move.state):
+                self._place(connection, run_id, move)
             self.follow_up(connection, run_id, move)
 
     def save_steps(
         self, connection: sqlite3.Connection, run_id: str, generation: int, steps: Sequence[StepRow]
     ) -> None:
         """Write checkpoints; a record that has its outcome stays as it is."""
-        connection.executemany(
-            self._sql["save_step"],
-            [_step_parameters(self._namespace, run_id, generation, step) for step in steps],
+        self._save_steps.execute(
+            connection, [_step_parameters(self._namespace, run_id, generation, step) for step in steps]
         )
 
     def _place(self, connection: sqlite3.Connection, run_id: str, move: RunMove) -> None:
-        """Put the run where its state wants it in the queue."""
+        """Put a run that goes on where its state wants it in the queue."""
         sql, namespace, suspect = self._sql, self._namespace, _is_suspect(move)
-        if _is_off_queue(move.state):
-            connection.execute(sql["leave_queue"], (namespace, run_id))
-        elif move.due_at is not None:
+        if move.due_at is not None:
             connection.execute(sql["release"], (namespace, run_id, move.due_at, move.now, suspect))
         else:
             connection.execute(sql["mark_suspect"], (namespace, run_id, suspect))
@@ -173,8 +196,61 @@ class SqliteWrites:
 
     # --- events and their runs -----------------------------------------------------------------
 
-    def accept(self, connection: sqlite3.Connection, process_id: str, accept: Accept) -> Accepted:
-        """Insert the event with its runs, or find what the first accept of it made."""
+    def accept(
+        self, connection: sqlite3.Connection, process_id: str, accepts: Sequence[Accept]
+    ) -> list[Accepted]:
+        """Insert events with their runs, or find what the first accept of each made.
+
+        Those that need no look at what is stored are inserted together, if all of them are new.
+        """
+        plain: dict[tuple[str, str], int] = {}
+        for place, accept in enumerate(accepts):
+            if _is_plain(accept):
+                plain.setdefault((accept.event.source, accept.event.id), place)
+        places = list(plain.values())
+        new = self._insert_new_events(connection, accepts, places) if len(places) > 1 else []
+        self._insert_what_they_bring(connection, process_id, [accepts[place] for place in new])
+        inserted = set(new)
+        return [
+            Accepted(False, False, {run.workflow: run.run_id for run in accept.runs})
+            if place in inserted
+            else self._accept(connection, process_id, accept)
+            for place, accept in enumerate(accepts)
+        ]
+
+    def _insert_new_events(
+        self, connection: sqlite3.Connection, accepts: Sequence[Accept], places: Sequence[int]
+    ) -> list[int]:
+        """Insert the events of the accepts at *places*; give the places of those that are inserted.
+
+        A portion with an event that is there already is left to be inserted one by one.
+        """
+        inserted: list[int] = []
+        at = 0
+        for count in portions(len(places)):
+            portion = places[at : at + count]
+            at += count
+            rows = [self._event_parameters(accepts[place].event) for place in portion]
+            try:
+                self._insert_events.execute(connection, rows)
+            except sqlite3.IntegrityError:
+                continue
+            inserted += portion
+        return inserted
+
+    def _insert_what_they_bring(
+        self, connection: sqlite3.Connection, process_id: str, accepts: Sequence[Accept]
+    ) -> None:
+        """Insert the runs and deliveries of events that are new."""
+        runs = [(accept.event, run) for accept in accepts for run in accept.runs]
+        self._insert_runs.execute(connection, [self._run_parameters(event, run) for event, run in runs])
+        queued = [run for _, run in runs if run.hold_reason is None]
+        self._insert_queue.execute(connection, [self._queue_parameters(process_id, run) for run in queued])
+        deliveries = [row for accept in accepts for row in accept.deliveries]
+        rows = [self._delivery_parameters(row, "accepted") for row in deliveries]
+        self._insert_deliveries.execute(connection, rows)
+
+    def _accept(self, connection: sqlite3.Connection, process_id: str, accept: Accept) -> Accepted:
         if accept.by_run is not None:
             fences = self._fences(connection, [accept.by_run])
             if fences.get(accept.by_run) != accept.by_fence:
@@ -186,18 +262,7 @@ class SqliteWrites:
         won = (
             connection.execute(
                 sql["insert_event"],
-                (
-                    namespace,
-                    event.source,
-                    event.id,
-                    event.type,
-                    event.payload,
-                    event.received_at,
-                    event.subject,
-                    event.occurred_at,
-                    event.content_hash,
-                    int(event.id_is_signed),
-                ),
+                self._event_parameters(event),
             ).rowcount
             == 1
         )
@@ -232,42 +297,55 @@ class SqliteWrites:
         self, connection: sqlite3.Connection, process_id: str, event: EventRow, run: NewRun
     ) -> bool:
         """Insert a run and its place in the queue; False when its identity is taken."""
+        is_new = connection.execute(self._sql["insert_run"], self._run_parameters(event, run)).rowcount == 1
+        if is_new and run.hold_reason is None:
+            connection.execute(self._sql["insert_queue"], self._queue_parameters(process_id, run))
+        return is_new
+
+    def _event_parameters(self, event: EventRow) -> tuple[Any, ...]:
+        return (
+            self._namespace,
+            event.source,
+            event.id,
+            event.type,
+            event.payload,
+            event.received_at,
+            event.subject,
+            event.occurred_at,
+            event.content_hash,
+            int(event.id_is_signed),
+        )
+
+    def _run_parameters(self, event: EventRow, run: NewRun) -> tuple[Any, ...]:
         claimed = run.is_claimed
         is_held = run.hold_reason is not None
-        state = RunState.HELD if is_held else RunState.RUNNING if claimed else RunState.QUEUED
-        done = connection.execute(
-            self._sql["insert_run"],
-            (
-                self._namespace,
-                run.run_id,
-                run.workflow,
-                event.source,
-                event.id,
-                run.replay_id,
-                state,
-                1 if claimed else 0,
-                run.created_at,
-                run.created_at if claimed else None,
-                run.deadline_at,
-                run.replay_of,
-                run.parent_run_id,
-                run.parent_generation,
-                int(run.is_called),
-                run.depth,
-                run.input,
-                int(run.is_stale),
-                run.key,
-                run.hold_reason or run.reason,
-                run.created_at if is_held else None,
-            ),
-        ).rowcount
-        if done == 1 and not is_held:
-            due_at = run.created_at if run.due_at is None else run.due_at
-            connection.execute(
-                self._sql["insert_queue"],
-                (self._namespace, run.run_id, run.workflow, due_at, process_id if claimed else None),
-            )
-        return done == 1
+        return (
+            self._namespace,
+            run.run_id,
+            run.workflow,
+            event.source,
+            event.id,
+            run.replay_id,
+            RunState.HELD if is_held else RunState.RUNNING if claimed else RunState.QUEUED,
+            1 if claimed else 0,
+            run.created_at,
+            run.created_at if claimed else None,
+            run.deadline_at,
+            run.replay_of,
+            run.parent_run_id,
+            run.parent_generation,
+            int(run.is_called),
+            run.depth,
+            run.input,
+            int(run.is_stale),
+            run.key,
+            run.hold_reason or run.reason,
+            run.created_at if is_held else None,
+        )
+
+    def _queue_parameters(self, process_id: str, run: NewRun) -> tuple[Any, ...]:
+        due_at = run.created_at if run.due_at is None else run.due_at
+        return (self._namespace, run.run_id, run.workflow, due_at, process_id if run.is_claimed else None)
 
     def _insert_another(self, connection: sqlite3.Connection, row: DeliveryRow, outcome: str) -> None:
         """Keep a delivery of an event that has one already; where it has enough, only count it."""
@@ -289,22 +367,22 @@ class SqliteWrites:
             self._judging.reclaim(connection, run.run_id, claim, run.created_at)
 
     def _insert_delivery(self, connection: sqlite3.Connection, row: DeliveryRow, outcome: str) -> None:
-        connection.execute(
-            self._sql["insert_delivery"],
-            (
-                self._namespace,
-                row.source,
-                row.event_id,
-                row.delivery_id,
-                row.part,
-                row.received_at,
-                outcome,
-                row.content_hash,
-                row.secret_index,
-                row.sent_at,
-                row.request,
-                row.body,
-            ),
+        connection.execute(self._sql["insert_delivery"], self._delivery_parameters(row, outcome))
+
+    def _delivery_parameters(self, row: DeliveryRow, outcome: str) -> tuple[Any, ...]:
+        return (
+            self._namespace,
+            row.source,
+            row.event_id,
+            row.delivery_id,
+            row.part,
+            row.received_at,
+            outcome,
+            row.content_hash,
+            row.secret_index,
+            row.sent_at,
+            row.request,
+            row.body,
         )
 
     # --- claims and lost holders -----------------------------------------------------------------
@@ -405,6 +483,10 @@ class SqliteWrites:
         seen = (steer.expected_state, steer.expected_generation, steer.expected_fence)
         claimed = None if steer.claim is None else steer.claim.key
         parameters = (namespace, run_id, *seen, *_move_parameters(move), claimed)
+        if steer.expected_seq is not None:
+            ((seq,),) = connection.execute(sql["last_seq"], (namespace, run_id, steer.expected_generation))
+            if seq != steer.expected_seq:
+                return False
         done = connection.execute(sql["steer_run"], parameters)
         if done.rowcount != 1:
             return False

@@ -14,10 +14,12 @@ from onceward.core.messages import HttpRequest
 from onceward.core.states import RunState
 from onceward.testing.simulation import faults
 from onceward.testing.simulation.programs import program
-from onceward.testing.workflows import KEYED, SHOP, TRIGGERED
+from onceward.testing.workflows import DOUBTFUL, KEYED, SHOP, TRIGGERED
 from onceward.web.intake import AppIntake
 
 if TYPE_CHECKING:
+    from onceward.core.steer import Reply
+    from onceward.handles import RunHandle
     from onceward.testing.simulation.process import Process
     from onceward.testing.simulation.world import World
 
@@ -32,6 +34,9 @@ CLOCK_OFF_MS_MAX = 20_000
 
 Send = Callable[["Process"], Coroutine[Any, Any, None]]
 
+
+PRESSED_SHARE = 0.15
+"""How often an operator answers a held run, or cancels a running one, where steps are of unknown outcome."""
 
 KEYS = 2
 """Keys of a world with keys: few, so that they are held."""
@@ -59,6 +64,9 @@ class Driver:
 
     def act(self) -> None:
         """Do one thing."""
+        if self.world.is_doubtful and self._dice.random() < PRESSED_SHARE:
+            self._press()
+            return
         name = self._dice.choices(self._acts, cum_weights=self._weights)[0]
         getattr(self, "_" + name.replace(" ", "_"))()
 
@@ -123,7 +131,7 @@ class Driver:
 
     def _deliver_new(self, times: int) -> None:
         dice, world = self._dice, self.world
-        workflow = dice.choice(KEYED if world.is_keyed else TRIGGERED)
+        workflow = dice.choice(KEYED if world.is_keyed else DOUBTFUL if world.is_doubtful else TRIGGERED)
         payload = program(dice, workflow, world)
         if world.is_keyed:
             payload["order"] = dice.randrange(KEYS)
@@ -197,6 +205,18 @@ class Driver:
             self.world.operation(process, f"ask {verb}", run_id)
             process.spawn(self._steer(process, run_id, verb))
 
+    def _press(self) -> None:
+        """Answer a held run, or now and then cancel one in the middle of its work."""
+        up, runs, dice = self.world.up(), self.world.mirror.runs, self._dice
+        held = [run_id for run_id, rows in runs.items() if rows.run["state"] == "held"]
+        running = [run_id for run_id, rows in runs.items() if rows.run["state"] == "running"]
+        verb = dice.choice(_ASKED) if held else "cancel"
+        if up and (held or (running and dice.random() < 0.2)):
+            process, run_id = dice.choice(up), dice.choice(held or running)
+            self.world.counts["verb"] += 1
+            self.world.operation(process, f"ask {verb}", run_id)
+            process.spawn(self._steer(process, run_id, verb))
+
     async def _steer(self, process: Process, run_id: str, verb: str) -> None:
         world, dice = self.world, self._dice
         handle = process.app.run(run_id)
@@ -212,17 +232,42 @@ class Driver:
                     world.violated(
                         f"I19 {run_id}: was answered with replay {new.run_id}, which is not stored"
                     )
+            elif verb == "answer truly":
+                for question in await handle.questions():
+                    found = world.hands.truth_about(run_id, question.generation, question.step)
+                    result = f"{question.step.split()[0]}/{question.generation}"
+                    more: dict[str, Any] = {"result": result} if found else {}
+                    word = "happened" if found else "did_not_happen"
+                    world.oracle.steered(
+                        await handle.answer(word, step=question.step, actor="operator", **more)
+                    )
             elif verb.startswith("answer"):
+                if verb == "answer fail":
+                    world.hands.given_up.add(run_id)
                 reply = await handle.answer(verb.split()[1], actor="operator")
                 world.oracle.steered(reply)
             else:
-                reply = await getattr(handle, verb)(actor="operator")
+                if verb == "restart":
+                    reply = await self._restart(handle, run_id)
+                else:
+                    reply = await getattr(handle, verb)(actor="operator")
                 world.note(
                     process, "reply", f"{verb} {run_id}: {reply.text}, {reply.state.value} {reply.attempt}"
                 )
                 world.oracle.steered(reply)
         except errors.OncewardError as error:
             world.note(process, "reply", f"{verb} {run_id}: {type(error).__name__}")
+
+    async def _restart(self, handle: RunHandle[Any], run_id: str) -> Reply:
+        """Restart a run as one of three: a script, somebody with a plan, somebody who keeps steps."""
+        dice = self._dice
+        how = dice.random()
+        if how < 0.4:
+            return await handle.restart(acknowledge=True, actor="operator")
+        done = [row["name"] for row in self.world.mirror.runs[run_id].step if row["state"] == "done"]
+        drop = [dice.choice(done)] if done and how < 0.7 else None
+        plan = await handle.plan("restart", drop=drop)
+        return await handle.restart(plan=plan, actor="operator")
 
     # --- bad luck ------------------------------------------------------------------------------------------
 
@@ -290,6 +335,8 @@ class Driver:
             process.is_up = False
             process.spawn(process.stop(self._dice.choice((0.0, 0.0, 0.3, 2.0))))
 
+
+_ASKED = (*["answer truly"] * 6, "answer retry", "answer fail", "restart", "cancel")
 
 _VERBS: dict[RunState, tuple[str, ...]] = {
     RunState.FAILED: ("retry", "retry", "retry", "restart", "replay", "dismiss"),

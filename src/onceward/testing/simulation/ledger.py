@@ -9,7 +9,7 @@ import msgspec
 
 from onceward.authoring.context import Context
 from onceward.authoring.current import frame_var, session_var
-from onceward.core.takeover import ALONE_FROM, SUSPECT_FROM
+from onceward.core.takeover import ALONE_FROM, CRASH_LIMIT, SUSPECT_FROM
 from onceward.desk import ON_THE_WAY_S
 from onceward.runtime.execution import Execution
 from onceward.runtime.journal import CONFIRMED_S
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 CLEAN_UP = "clean up"
 """How the names of steps begin that may start while a run is being cancelled."""
+
+UNDO = " (undo)"
+"""How the names of steps end that may start then, too."""
 
 STALE_SECONDS_MAX = CONFIRMED_S + ON_THE_WAY_S
 """How long after an operator took a run away its old holder may still begin bodies."""
@@ -49,6 +52,10 @@ class Ledger(Hands):
         self._key_of: dict[tuple[str, int, str], str] = {}
         self._keys: dict[str, tuple[str, int, str]] = {}  # idempotency key -> whose
         self._choices: dict[tuple[str, int, str], str] = {}
+        self._effects: set[tuple[str, int, str]] = set()  # of who held the run then
+        self._truth: set[tuple[str, int, str]] = set()  # of all, also of who had lost it
+        self._undone: set[tuple[str, int, str]] = set()
+        self.given_up: set[str] = set()  # runs that a person ended as they were
         self.begun = 0
         self.ended = 0
 
@@ -90,7 +97,7 @@ class Ledger(Hands):
                 f"{key} began in attempt {generation}.{execution.attempt}, stored is "
                 f"{run['generation']}.{run['attempt']}",
             )
-        if run["state"] == "cancelling" and not key.startswith(CLEAN_UP):
+        if run["state"] == "cancelling" and not key.startswith(CLEAN_UP) and not key.endswith(UNDO):
             self._complain("I17", run_id, f"{key} began while the run was being cancelled")
         self._judge_record(execution, key, record, frame.try_number, max_tries)
         self._judge_earlier(execution, key)
@@ -193,6 +200,54 @@ class Ledger(Hands):
         if record is not None and record["state"] == "failed":
             self._caught.add((session.run_id, session.generation, key))
 
+    # --- effects outside ----------------------------------------------------------------------------
+
+    def begins_once(self, ctx: Context, key: str) -> None:
+        """Judge the start of a body whose step may have taken effect: that had to be found out first."""
+        whose = _whose(key)
+        if whose in self._effects:
+            self._complain("RULINGS 7", whose[0], f"{key} began again, it had taken effect")
+
+    def effect(self, ctx: Context, key: str) -> None:
+        """Note an effect; that of a process that has lost the run is nobody's to find."""
+        _process()
+        whose, execution = _whose(key), cast("Execution", session_var.get())
+        self._truth.add(whose)
+        rows = self._mirror.runs.get(execution.run_id)
+        if rows is not None and rows.run["fence"] == execution.run.fence:
+            self._effects.add(whose)
+
+    def undo(self, ctx: Context, key: str) -> None:
+        """Note that an effect is given back."""
+        _process()
+        self._undone.add(_whose(key))
+
+    def has_effect(self, ctx: Context, key: str) -> bool:
+        """Say whether a step took effect."""
+        _process()
+        return _whose(key) in self._truth
+
+    def truth_about(self, run_id: str, generation: int, step: str) -> bool:
+        """Say what a person finds who looks what became of a step; of an undo, he does it himself."""
+        key = step.removesuffix(UNDO).removesuffix(" (outcome)")
+        if step.endswith(UNDO):
+            self._undone.add((run_id, generation, key))
+            return True
+        return (run_id, generation, key) in self._truth
+
+    def judge_sagas(self) -> None:
+        """Judge what is left outside of runs that ended: all of it, or nothing."""
+        for run_id, rows in self._mirror.runs.items():
+            run = rows.run
+            if run["workflow"] != "saga" or run_id in self.given_up or run["crashes"] >= CRASH_LIMIT:
+                continue
+            for key in ("book", "pay"):
+                whose = (run_id, run["generation"], key)
+                if run["state"] == "completed" and whose in self._undone:
+                    self._complain("RULINGS 20", run_id, f"it is completed and {key} is undone")
+                if run["state"] in ("failed", "cancelled") and whose in self._effects - self._undone:
+                    self._complain("RULINGS 22", run_id, f"it is {run['state']} and {key} is not undone")
+
     def die(self, ctx: Context) -> NoReturn:
         """End the process."""
         process = _process()
@@ -206,6 +261,11 @@ class Ledger(Hands):
 
     def _complain(self, invariant: str, run_id: str, sentence: str) -> None:
         self._oracle.complain(invariant, run_id, sentence)
+
+
+def _whose(key: str) -> tuple[str, int, str]:
+    execution = cast("Execution", session_var.get())
+    return execution.run_id, execution.generation, key
 
 
 def _is_same(record: Row, value: Any) -> bool:

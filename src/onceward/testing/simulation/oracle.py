@@ -176,6 +176,7 @@ class Oracle:
             self.complain(
                 "I17", steer.run_id, f"{steer.audit.verb} was decided on {seen}, the run was not so"
             )
+        self._judge_kept(steer)
         touched = [steer.run_id]
         if steer.move.wakes_run_id is not None:
             touched.append(steer.move.wakes_run_id)
@@ -184,6 +185,23 @@ class Oracle:
         if steer.move.crashes == 0:
             self.lost.pop(steer.run_id, None)
         self._refresh(touched, "steer")
+
+    def _judge_kept(self, steer: Steer) -> None:
+        """Judge what a restart keeps: nothing but outcomes, as they were saved, and it knew of all of them."""
+        known = [
+            row
+            for row in self.mirror.runs[steer.run_id].step
+            if row["generation"] == steer.expected_generation
+        ]
+        last = max((row["seq"] for row in known), default=0)
+        if steer.expected_seq is not None and steer.expected_seq != last:
+            self.complain(
+                "I19", steer.run_id, f"was planned up to record {steer.expected_seq}, the last is {last}"
+            )
+        saved = {(row["seq"], row["name"], row["output"]) for row in known if row["state"] == "done"}
+        for copy in steer.copies:
+            if (copy.seq, copy.name, copy.output) not in saved or copy.origin is None:
+                self.complain("I19", steer.run_id, f"step {copy.name!r} is kept and was not saved so")
 
     def _replayed(self, accept: Accept, accepted: Accepted) -> None:
         event = accept.event
@@ -292,6 +310,7 @@ class Oracle:
             elif not self.rests(run_id):
                 self.complain("I8", run_id, f"{run['workflow']} is still {run['state']}: {rows.place}")
         self._judge_emits()
+        self.world.hands.judge_sagas()
 
     def rests(self, run_id: str) -> bool:
         """Say whether a run has ended, or is held, or waits for called runs of which one is held."""
@@ -323,6 +342,8 @@ class Oracle:
     def _judge_held(self, run_id: str, run: Row) -> None:
         reason = run["reason"] or ""
         if reason.startswith("not storable: ") and self.world.counts["commit refused"]:
+            return
+        if reason.startswith("outcome unknown") and self.world.is_doubtful:
             return
         if not reason.startswith("poison"):
             self.complain("I20", run_id, f"{run['workflow']} is held: {reason}")

@@ -25,6 +25,9 @@ STEPS: dict[str, tuple[str, ...]] = {
     "herald": ("announce", "bow"),
     "turn": ("enter", "leave"),
     "newest": ("begin", "finish"),
+    "asked": ("order", "pay", "send"),
+    "checked": ("pay",),
+    "saga": ("book", "pay", "send", "book (undo)", "pay (undo)"),
     "child": ("grow", "leave home"),
     "listener": ("hear",),
 }
@@ -62,6 +65,8 @@ def program(dice: random.Random, workflow: str, world: World) -> dict[str, Any]:
         world.counts["failing body"] += 1
     if dice.random() < 0.04:
         payload["poison"] = dice.choice(steps)
+    if workflow == "saga":
+        payload["ends"] = dice.choice(("well", "badly", "badly once", "badly once"))
     if workflow == "parent":
         payload["child"] = program(dice, "child", world)
         payload["child"].pop("poison", None)

@@ -71,12 +71,20 @@ class World:
         bug: what to plant into each process, if anything.
         keep_trace: whether the whole trace is kept, to be printed.
         is_keyed: whether events start runs with keys, and no others.
+        is_doubtful: whether they start runs with steps of unknown outcome, and no others.
     """
 
     def __init__(
-        self, seed: int, *, bug: Bug | None = None, keep_trace: bool = False, is_keyed: bool = False
+        self,
+        seed: int,
+        *,
+        bug: Bug | None = None,
+        keep_trace: bool = False,
+        is_keyed: bool = False,
+        is_doubtful: bool = False,
     ) -> None:
         self.seed = seed
+        self.is_doubtful = is_doubtful
         self.is_keyed = is_keyed
         self.bug = bug
         self.dice = random.Random(f"world {seed}")  # noqa: S311 - repeatable is what it must be

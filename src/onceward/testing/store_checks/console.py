@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from onceward.core.looks import EventLook, RunLook
 from onceward.core.model import Millis
-from onceward.core.ports import Accept, EventLook, RunLook, Store
+from onceward.core.ports import Accept, Store
 from onceward.core.states import RunState
 from onceward.testing.store_scene import (
     START,
@@ -13,6 +14,7 @@ from onceward.testing.store_scene import (
     audit,
     event,
     move,
+    new_run,
     raised,
     steer,
     step,
@@ -64,6 +66,14 @@ def a_look_for_runs_takes_every_filter(stores: StoreFactory) -> None:
     assert found(error="poison", state=RunState.FAILED) == []
     parent = process.store.look_for_runs(RunLook(workflow="fulfil", limit=1)).run_ids[0]
     assert len(found(parent=parent)) == 1
+    assert found(source="stripe", event_id="evt_3", problems=True, error="timeout") == ["evt_3"]
+    assert found(source="stripe", event_id="evt_5", problems=True) == []
+    assert found(parent=parent, source="stripe") == []
+    process.accept(
+        Accept(event("evt_6"), [new_run(key="order-7")]), Accept(event("evt_7"), [new_run(key="order-8")])
+    )
+    assert found(key="order-7") == ["evt_6"]
+    assert found(key="order-7", problems=True) == found(key="order-7", workflow="invoice") == []
     dismissal = move(failed, RunState.FAILED, now=stores.now, dismissed_at=stores.now, error=failed.error)
     assert process.store.steer(steer(failed, "dismiss", dismissal))
     assert found(problems=True) == ["evt_4"]

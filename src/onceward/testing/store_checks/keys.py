@@ -86,6 +86,75 @@ def _is_due(process: Process, run: RunRow) -> bool:
     return place is not None and place["due_at"] <= process.stores.now
 
 
+def _joined(process: Process, name: str, holder: RunRow, **options: Any) -> RunRow:
+    """Let a run call for another of a key that is held, and give it up until it is woken."""
+    parent = process.start(name)
+    wish = _keyed(
+        process, f"call {name}", parent_run_id=parent.run_id, parent_generation=1, is_called=True, **options
+    )
+    record = step("pack", kind="call", state="open", child_run_id=wish.runs[0].run_id)
+    assert process.save(parent, record, accepts=[wish])
+    (kept,) = process.store.skipped("stripe", f"call {name}")
+    assert (kept.parent_run_id, kept.holder_run_id) == (parent.run_id, holder.run_id)
+    return process.wait(parent)
+
+
+def the_end_of_a_holder_wakes_whoever_called_for_its_key(stores: StoreFactory) -> None:
+    """However it ends, and again when it ends once more; nobody else is woken."""
+    process = Process(stores)
+    for number, end in enumerate((_end, _cancel)):
+        key = f"key-{number}"
+        holder = _made(process, f"evt_{number}", key=key)
+        other = _made(process, f"other_{number}", key=f"other {key}")
+        parents = [_joined(process, f"parent_{number}_{one}", holder, key=key) for one in range(3)]
+        stranger = _joined(process, f"stranger_{number}", other, key=f"other {key}")
+        detached = _keyed(process, f"loser_{number}", key=key)
+        process.accept(detached)
+        if end is _end:
+            (holder,) = [run for run in process.claim() if run.run_id == holder.run_id]
+
+        end(process, holder)
+
+        assert [_is_due(process, parent) for parent in parents] == [True] * 3
+        assert not _is_due(process, stranger)
+        claimed = {run.run_id: run for run in process.claim()}
+        waiting = [process.wait(claimed[parent.run_id]) for parent in parents]
+        claim = KeyClaim("fulfil", key, "active", "same")
+        assert process.store.steer(restarted(process.read(holder.run_id), now=stores.now, claim=claim))
+        _cancel(process, process.read(holder.run_id))
+        assert [_is_due(process, parent) for parent in waiting] == [True] * 3
+
+
+def a_call_for_a_key_and_the_end_of_its_holder_lose_no_wake_up(stores: StoreFactory) -> None:
+    """At one instant: the call gets a run of its own, or its caller is woken, or sees that it ended."""
+    sides = [Process(stores, f"p{number}") for number in range(2)]
+    for number in range(RACED_EVENTS // 2):
+        key = f"key-{number}"
+        holder = _made(sides[0], f"evt_{number}", key=key)
+        claimed = {run.run_id: run for run in sides[0].claim()}
+        holder = claimed[holder.run_id]
+        parent = sides[1].start(f"parent_{number}")
+        wish = _keyed(
+            sides[1],
+            f"call {number}",
+            key=key,
+            parent_run_id=parent.run_id,
+            parent_generation=1,
+            is_called=True,
+        )
+        record = step("pack", kind="call", state="open", child_run_id=wish.runs[0].run_id)
+
+        together(
+            functools.partial(_end, sides[0], holder),
+            functools.partial(sides[1].save, parent, record, accepts=[wish]),
+        )
+
+        place = queue_of(sides[1].store, parent.run_id)
+        assert place is not None
+        is_made = sides[1].store.run(wish.runs[0].run_id) is not None
+        assert is_made or place["woken"] == 1, number
+
+
 def the_loser_of_a_key_points_at_the_holder(stores: StoreFactory) -> None:
     """Return and reject make no run; what is kept of the loser names the holder and whether it asked the same."""
     for once in ("ever", "active", "window"):

@@ -50,6 +50,26 @@ def runs_are_filtered_by_every_column_alone_and_together(stores: StoreFactory) -
     assert _ids(process.store, source="github", event_id="evt_1") == []
 
 
+def runs_are_found_by_their_key(stores: StoreFactory) -> None:
+    """Of every workflow, and with the other filters; no key is not a key."""
+    process = Process(stores)
+    for number, (workflow, key) in enumerate(
+        [("fulfil", "7"), ("invoice", "7"), ("fulfil", "8"), ("fulfil", None)]
+    ):
+        process.accept(Accept(event(f"evt_{number}"), [new_run(workflow, key=key)]))
+    stranger = stores.open("other")
+
+    assert _ids(process.store, key="7") == ["evt_1", "evt_0"]
+    assert _ids(process.store, key="7", limit=1) == ["evt_1"]
+    assert _ids(process.store, key="7", workflow="fulfil") == ["evt_0"]
+    assert _ids(process.store, key="7", source="stripe", event_id="evt_1") == ["evt_1"]
+    assert _ids(process.store, key="8", source="stripe", event_id="evt_1") == []
+    assert _ids(process.store, key="7", problems=True) == []
+    assert _ids(process.store, key="7", state=RunState.COMPLETED) == []
+    assert _ids(process.store, key="") == []
+    assert stranger.runs(RunFilter(key="7")) == []
+
+
 def pages_of_runs_show_each_run_once(stores: StoreFactory) -> None:
     """Also pages of one event's many replays, and of problems."""
     process = Process(stores)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from onceward.core.model import RunRow
@@ -229,6 +231,37 @@ def a_restart_that_forgives_crashes_is_claimed_with_the_others(stores: StoreFact
     assert process.store.steer(restarted(run, now=stores.now))
 
     assert [(run.run_id, 0)] == [(found.run_id, found.crashes) for found in process.claim()]
+
+
+def an_action_that_knows_the_records_is_refused_after_one_more(stores: StoreFactory) -> None:
+    """A plan that somebody looked at is not carried out on steps that it does not name."""
+    process = Process(stores)
+    run = process.start("evt_1")
+    assert process.save(run, step("a", seq=3))
+
+    process.save(run, step("b", seq=4))
+    before = rows(process.store)
+    assert not process.store.steer(restarted(run, now=stores.now, expected_seq=3))
+    assert before == rows(process.store)
+    assert process.store.steer(restarted(run, now=stores.now, expected_seq=4))
+    fresh = process.read(run.run_id)
+    assert not process.store.steer(restarted(fresh, now=stores.now, expected_seq=4))
+    assert process.store.steer(restarted(fresh, now=stores.now, expected_seq=0))
+
+
+def nothing_is_saved_between_the_look_at_the_records_and_the_action(stores: StoreFactory) -> None:
+    """A checkpoint and a restart at one instant: one of the two is refused."""
+    process, operator = Process(stores, "p1"), stores.open()
+    for number in range(RACES):
+        run = process.start(f"evt_{number}")
+
+        saved, restarts = together(
+            functools.partial(process.save, run, step("a", seq=1)),
+            functools.partial(operator.steer, restarted(run, now=stores.now, expected_seq=0)),
+        )
+
+        assert saved is not restarts
+        assert len(process.store.steps(run.run_id, 1)) == int(saved)
 
 
 def audits_are_kept_in_order(stores: StoreFactory) -> None:

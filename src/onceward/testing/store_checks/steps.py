@@ -37,6 +37,10 @@ def a_checkpoint_comes_back_with_every_column(stores: StoreFactory) -> None:
         child_run_id=process.queue("evt_2").run_id,
         origin="run_y/1",
         inputs_hash="abc",
+        effect="own database",
+        key_scope="business",
+        key_memory_ms=3_600_000,
+        begun='{"at": 1}',
     )
 
     assert process.save(run, full)

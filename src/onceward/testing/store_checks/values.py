@@ -61,7 +61,7 @@ def hostile_step_names_stay_apart_and_come_back_equal(stores: StoreFactory) -> N
     process = Process(stores)
     run = process.start("evt_1")
     records = [
-        step(text, item=text, seq=seq, state="failed", output=text, error=text, inputs_hash=text)
+        step(text, item=text, seq=seq, state="failed", output=text, error=text, inputs_hash=text, begun=text)
         for seq, text in enumerate(HOSTILE, start=1)
     ]
 

@@ -132,6 +132,8 @@ create table {t}run (
 -- At most one original run per (event, workflow); a replay adds its request id (RULINGS 11).
 create unique index {i}run_identity on {t}run (namespace, source, event_id, workflow, replay_id){if_source};
 create index {i}run_parent on {t}run (namespace, parent_run_id) where parent_run_id is not null;
+-- A key is written with its run and stays, so that updates of a run are HOT beside this index too.
+create index {i}run_key on {t}run (namespace, key, run_id) where key is not null;
 -- Dead letters, newest first: all of them, and those that nobody dismissed. Only what fails or is held
 -- pays for them.
 create index {i}run_problem on {t}run (namespace, run_id) where problem_at is not null;
@@ -159,6 +161,7 @@ create table {t}step (
     started_at {int} not null,
     ended_at {int},
     wake_at {int},
+    key_memory_ms {int},
     generation {small} not null,
     ordinal {small} not null,
     seq {small} not null,
@@ -175,6 +178,9 @@ create table {t}step (
     child_run_id {key},
     origin {key},
     inputs_hash {key},
+    effect {key},
+    key_scope {key},
+    begun text,
     primary key (namespace, run_id, generation, name, item, ordinal)
 ){packed};
 
@@ -272,8 +278,11 @@ create table {t}skipped (
     key {key},
     holder_run_id {key},
     is_other_payload {small} not null,
+    parent_run_id {key},
     primary key (namespace, source, event_id, workflow)
 ){packed};
+-- Who called for a run and waits for the holder of its key instead: the end of that one wakes them.
+create index {i}skipped_joined on {t}skipped (namespace, holder_run_id) where parent_run_id is not null;
 
 -- Who holds a key: one row for each that is held or remembered. The row is the lock of its key: who
 -- claims it, gives it free or lines up for it has it first. is_replaced says that a newer run waits

@@ -1,0 +1,256 @@
+"""Plans of verbs, and the restarts that ask for one; the desk's part that looks before it leaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from onceward.core import errors, ids, json_plain
+from onceward.core import steer as steering
+from onceward.core.choice import NOTHING_KEPT, Choice, copies_of, kept_rows
+from onceward.core.model import RunRow, StepKey, StepRow
+from onceward.core.plan import Plan, check_acknowledged, detail_of, make_plan, told_of
+from onceward.core.shown import shown
+from onceward.core.states import TABLE, Effect, Verb
+from onceward.core.steer import Reply
+from onceward.core.texts import checked_id
+
+if TYPE_CHECKING:
+    from onceward.desk import Desk
+
+PlannedVerb: TypeAlias = Literal["retry", "restart", "replay", "answer", "resume"]
+"""What can be planned; ``resume`` is another word for the answer "retry" of a held run."""
+
+_VERBS: dict[str, Verb] = {
+    "retry": Verb.RETRY,
+    "restart": Verb.RESTART,
+    "replay": Verb.REPLAY,
+    "answer": Verb.ANSWER,
+    "resume": Verb.ANSWER,
+}
+
+
+@dataclass(frozen=True)
+class Consent:
+    """What comes with a restart or a replay beside the choice.
+
+    Attributes:
+        plan: the plan that the caller looked at, or its token.
+        is_given: a script that looks at none and means it.
+        request_id: makes a restart itself idempotent.
+    """
+
+    plan: Plan | str | None = None
+    is_given: bool = False
+    request_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A restart as it was asked for."""
+
+    choice: Choice = NOTHING_KEPT
+    consent: Consent = Consent()
+
+    @property
+    def token(self) -> str | None:
+        """Give the token of the plan that was looked at."""
+        plan = self.consent.plan
+        return plan.token if isinstance(plan, Plan) else plan
+
+
+def checked_verb(verb: str) -> Verb:
+    """Give the verb of that name, if it can be planned.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if isinstance(verb, str) and verb in _VERBS:
+        return _VERBS[verb]
+    raise errors.ConfigError(
+        f"There is no plan for {shown(verb)}.",
+        means="Nothing was done.",
+        todo=f"Plans are of: {', '.join(_VERBS)}.",
+    )
+
+
+def choice_with(plan: Plan | str | None, choice: Choice) -> Choice:
+    """Give the choice of a verb: that of the plan, where one is given.
+
+    Raises:
+        ConfigError: another was made beside it.
+    """
+    if not isinstance(plan, Plan) or plan.choice == choice:
+        return choice
+    if choice == NOTHING_KEPT:
+        return plan.choice
+    raise errors.ConfigError(
+        "The plan says what is kept, and from_step=, keep= or drop= say something else.",
+        means="Nothing was changed.",
+        todo="Leave them out, or make a plan of what they say.",
+    )
+
+
+def restart_of(choice: Choice, plan: Plan | str | None, request_id: str | None, *, is_given: bool) -> Restart:
+    """Give a restart as it was asked for.
+
+    Raises:
+        ConfigError: *request_id* cannot be kept, or *choice* is not that of *plan*.
+    """
+    if request_id is not None:
+        checked_id(request_id)
+    return Restart(choice_with(plan, choice), Consent(plan, is_given, request_id))
+
+
+def input_of(payload: Any, limit_bytes: int) -> str | None:
+    """Give what a replay puts in place of its event's payload, as JSON text.
+
+    Raises:
+        NotStorable: it is more than JSON's own types.
+    """
+    if payload is None:
+        return None
+    return json_plain.encode_payload(payload, what="The payload of a replay", limit_bytes=limit_bytes)
+
+
+class Planner:
+    """Makes plans, for a desk.
+
+    Args:
+        desk: what reads the run.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def plan(self, run_id: str, verb: Verb, choice: Choice, payload: Any) -> Plan:
+        """Give the plan of a verb.
+
+        Raises:
+            NotFound: no such run in this namespace.
+            StateConflict: the verb does not apply to the run as it stands.
+            ConfigError: a choice that the verb does not have, or a step that the run does not have.
+        """
+        if verb not in (Verb.RESTART, Verb.REPLAY) and choice != NOTHING_KEPT:
+            raise errors.ConfigError(
+                f"A {verb} keeps what is saved; from_step=, keep= and drop= are not for it.",
+                means="Any other choice makes a new generation or a new run.",
+                todo='Plan a "restart" or a "replay" instead.',
+            )
+        if payload is not None and verb is not Verb.REPLAY:
+            raise errors.ConfigError(
+                f"A {verb} has no payload=.",
+                means="The run keeps the payload of its event.",
+                todo='Plan a "replay" instead.',
+            )
+        run = await self._desk.run_row(run_id)
+        text = input_of(payload, self._desk.value_bytes_max)
+        plan, _ = await self.planned(verb, run, await self._desk.ask("steps", run_id), choice, text)
+        return plan
+
+    async def planned(
+        self, verb: Verb, run: RunRow, rows: list[StepRow], choice: Choice, replay_input: str | None = None
+    ) -> tuple[Plan, list[StepRow]]:
+        """Give the plan of a verb for a run as it was read, and the records that would be copied."""
+        desk = self._desk
+        kept = kept_rows(run.run_id, rows, choice)
+        reopened: set[StepKey] = set()
+        warnings = []
+        now = desk.now_ms()
+        if verb is Verb.REPLAY:
+            cell = TABLE[run.state, verb]
+            reply = Reply(run.run_id, cell.effect, cell.reply, run.state, 1, 1)
+        else:
+            decision = steering.decide(
+                verb,
+                run,
+                now=now,
+                actor="",
+                audit_id="",
+                steps=rows,
+                failed=await desk.failed_steps(run) if verb is Verb.RETRY else (),
+                answer="retry",
+                was_cancelling=verb is Verb.ANSWER and await desk.was_cancelling(run),
+                copies=kept,
+            )
+            reply = decision.reply
+            reopened = set(decision.steer.reopen) if decision.steer is not None else set()
+        if reply.effect not in (Effect.JOIN, Effect.NOTHING) and (held := await self._held_by(verb, run)):
+            warnings.append(f"Its key is held by run {held}: it is refused as long as that is so.")
+        plan = make_plan(
+            verb,
+            run,
+            rows,
+            reply=reply,
+            reopened=reopened,
+            kept={row.key for row in kept},
+            children=await desk.ask("children", run.run_id),
+            choice=choice,
+            now=now,
+            namespace=desk.namespace,
+            input_hash=None if replay_input is None else ids.content_hash(replay_input),
+            warnings=warnings,
+        )
+        return plan, copies_of(run, kept)
+
+    async def _held_by(self, verb: Verb, run: RunRow) -> str | None:
+        """Give the run that holds the key which the run must have to run again."""
+        try:
+            claim = await self._desk.claim(verb, run, "retry")
+        except errors.StateConflict:
+            return None  # the verb itself says why
+        if claim is None:
+            return None
+        holder: str | None = await self._desk.ask("holder", claim.workflow, claim.key)
+        return None if holder == run.run_id else holder
+
+    # --- restarts --------------------------------------------------------------------------------
+
+    async def joined(self, restart: Restart, first: RunRow, run: RunRow) -> Reply | None:
+        """Give the reply of a restart that was made already, by this request or by another at once.
+
+        Raises:
+            StateConflict: another restart came first, which keeps something else.
+        """
+        request_id = restart.consent.request_id
+        is_overtaken = run.generation > first.generation
+        if request_id is None and not is_overtaken:
+            return None
+        audits = await self._desk.ask("audits", run.run_id)
+        restarts = [told_of(row.detail) for row in audits if row.verb == Verb.RESTART]
+        of_request = [choice for asked_by, choice in restarts if request_id and asked_by == request_id]
+        if of_request:
+            if of_request[0] != restart.choice:
+                raise errors.StateConflict(
+                    f"The request {shown(request_id)} restarted run {run.run_id} before, with another choice.",
+                    means="The first stays as it is; nothing was changed.",
+                    todo="Use another request_id for another restart.",
+                )
+        elif not is_overtaken:
+            return None
+        elif not restarts or restarts[-1][1] != restart.choice:
+            raise errors.StateConflict(
+                f"Another restart of run {run.run_id} came first, which keeps something else.",
+                means="This one would begin on its heels; nothing was changed.",
+                todo="Look at what the run does now, and make a new plan.",
+            )
+        return Reply(run.run_id, Effect.JOIN, "joined the restart", run.state, run.generation, run.attempt)
+
+    async def agreed(self, restart: Restart, run: RunRow) -> tuple[list[StepRow], int | None, str | None]:
+        """Give the records that a restart keeps, up to which record it knows, and what to note of it.
+
+        Raises:
+            PlanNeeded: it does something outside again, and nobody said that it may.
+            StateConflict: the plan that was looked at is no longer that of the restart.
+            ConfigError: the run has no such step, or it is no plan.
+        """
+        rows: list[StepRow] = await self._desk.ask("steps", run.run_id)
+        plan, copies = await self.planned(Verb.RESTART, run, rows, restart.choice)
+        if restart.consent.plan is not None:
+            check_acknowledged(restart.consent.plan, plan)
+        elif plan.needs_consent and not restart.consent.is_given:
+            raise errors.PlanNeeded(plan)
+        detail = detail_of(restart.choice, restart.token, restart.consent.request_id)
+        if restart.consent.is_given and restart.choice.is_all:
+            return copies, None, detail  # whatever a run in progress saves meanwhile runs again too
+        return copies, max((row.seq for row in rows), default=0), detail

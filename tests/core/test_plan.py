@@ -1,0 +1,189 @@
+"""Plans as values: what is told of records that no engine test makes, and what a token stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from onceward.core import ids
+from onceward.core.choice import NOTHING_KEPT, Choice, choice_of, copies_of, is_named, kept_rows
+from onceward.core.effects import StepEffect, effect_of
+from onceward.core.errors import ConfigError, StateConflict
+from onceward.core.model import RunRow, StepKey, StepRow
+from onceward.core.plan import Plan, check_acknowledged, detail_of, make_plan, may_hide_steps, told_of
+from onceward.core.states import RunState, StepState, Verb
+from onceward.core.steer import decide
+
+NOW = 1_750_000_000_000
+
+
+def run_row(state: RunState = RunState.COMPLETED, **changes: Any) -> RunRow:
+    values = {"started_at": NOW, "fence": 3, **changes}
+    return RunRow("run_1", "buy", "start/buy", "evt", NOW, state, **values)
+
+
+def step(name: str, seq: int, state: StepState = StepState.DONE, **changes: Any) -> StepRow:
+    values: dict[str, Any] = {"item": "", "ordinal": 1, "kind": "run", "attempt": 1, "started_at": NOW}
+    return StepRow(name=name, seq=seq, state=state, **{**values, **changes})
+
+
+def plan_of(
+    run: RunRow, rows: list[StepRow], choice: Choice = NOTHING_KEPT, *, now: int = NOW, **more: Any
+) -> Plan:
+    kept = kept_rows(run.run_id, rows, choice)
+    reply = decide(Verb.RESTART, run, now=now, actor="a", audit_id="x", copies=kept).reply
+    return make_plan(
+        Verb.RESTART,
+        run,
+        rows,
+        reply=reply,
+        reopened=(),
+        kept={row.key for row in kept},
+        children=(),
+        choice=choice,
+        now=now,
+        namespace="default",
+        **more,
+    )
+
+
+@pytest.mark.parametrize("kind", ["run", "emit", "start", "call", "undo", "of a newer Onceward"])
+def test_what_may_reach_others_is_outside(kind: str) -> None:
+    assert effect_of(kind, None) is StepEffect.OUTSIDE
+
+
+def test_what_a_record_says_wins_and_an_unknown_word_is_outside() -> None:
+    assert effect_of("uuid", None) is effect_of("run", "pure") is StepEffect.PURE
+    assert effect_of("transaction", None) is StepEffect.OWN_DATABASE
+    assert effect_of("uuid", "galactic") is StepEffect.OUTSIDE
+
+
+@pytest.mark.parametrize("state", list(StepState))
+def test_every_record_of_an_outside_step_counts_whatever_its_state(state: StepState) -> None:
+    """Open, cut and cancelled ones may have had their effect as well."""
+    plan = plan_of(run_row(), [step("charge", 1, state)])
+
+    assert (plan.outside_again, plan.needs_consent) == (["charge"], True)
+
+
+@pytest.mark.parametrize(
+    ("run", "hides"),
+    [
+        (run_row(RunState.RUNNING), True),
+        (run_row(RunState.QUEUED), True),
+        (run_row(RunState.QUEUED, started_at=None), False),
+        (run_row(RunState.HELD, crashes=4), True),
+        (run_row(RunState.SLEEPING), False),
+        (run_row(RunState.SLEEPING, crashes=1), True),
+        (run_row(RunState.COMPLETED), False),
+        (run_row(RunState.FAILED, error='{"type":"ValueError"}'), False),
+        (run_row(RunState.FAILED, error='{"type":"onceward.DeadlineExceeded"}'), True),
+        (run_row(RunState.FAILED, error="damaged"), False),
+        (run_row(RunState.CANCELLED), False),
+    ],
+)
+def test_a_step_under_way_without_a_record_is_not_forgotten(run: RunRow, hides: bool) -> None:
+    assert may_hide_steps(run) is hides
+    assert plan_of(run, []).needs_consent is hides
+
+
+def test_a_forgotten_key_is_warned_of_only_where_it_stays_the_same() -> None:
+    hour = 3_600_000
+    rows = [
+        step("charge", 1, key_scope="business", key_memory_ms=hour),
+        step("mail", 2, key_memory_ms=hour),
+    ]
+
+    fresh, late = (plan_of(run_row(), rows, now=NOW + after) for after in (hour, hour + 1))
+
+    assert [one.is_key_known for one in fresh.steps] == [True, True]
+    assert [one.is_key_known for one in late.steps] == [False, False]
+    assert fresh.warnings == []
+    (warning,) = late.warnings
+    assert warning.startswith("The key of 'charge' stays the same")
+    assert fresh.token != late.token
+
+
+def test_the_key_of_a_copy_is_that_of_where_it_was_saved() -> None:
+    rows = [step("charge", 1)]
+    own = plan_of(run_row(), rows).steps[0].key
+    (copy,) = copies_of(run_row(), rows)
+    assert copy.origin == ids.composed("run_1", 1)
+
+    assert plan_of(run_row(generation=2), [copy]).steps[0].key == own
+    assert copies_of(run_row(generation=2), [copy]) == [copy]
+    unreadable = msgspec.structs.replace(copy, origin="by hand")
+    assert plan_of(run_row(generation=2), [unreadable]).steps[0].key is None
+
+
+def test_names_of_steps() -> None:
+    key = StepKey("ship", "a", 1)
+    assert [is_named(text, key) for text in ("ship", "ship[a]", "ship[a] #1", "ship[a] #2", "shi")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not is_named("ship #1", StepKey("ship", "", 2))
+
+
+def test_kept_rows_by_choice() -> None:
+    states = [StepState.DONE, StepState.FAILED, StepState.DONE, StepState.OPEN, StepState.DONE]
+    rows = [step(name, seq, state) for seq, (name, state) in enumerate(zip("abcde", states, strict=True))]
+
+    def names(*choice: Any) -> str:
+        return "".join(row.name for row in kept_rows("run_1", rows, choice_of(*choice)))
+
+    assert names(None, None, None) == ""
+    assert names(None, (), None) == ""
+    assert names(None, None, ()) == "ace"
+    assert names(None, None, "c") == "ae"
+    assert names(None, ["b", "a"], None) == "ab"
+    assert names(None, "b", "b") == ""
+    assert names("c", None, None) == "a"
+    assert names("d", "e", "a") == "ce"
+    with pytest.raises(ConfigError, match="no outcome"):
+        names(None, "d", None)
+    with pytest.raises(ConfigError, match="has no step 'x'"):
+        names(None, None, "x")
+
+
+def test_a_token_stands_for_one_plan_only() -> None:
+    rows = [step("charge", 1), step("mail", 2)]
+    plans = [
+        plan_of(run_row(), rows),
+        plan_of(run_row(fence=4), rows),
+        plan_of(run_row(generation=2), rows),
+        plan_of(run_row(RunState.FAILED), rows),
+        plan_of(run_row(), rows[:1]),
+        plan_of(run_row(), [rows[0], step("mail", 2, effect="pure")]),
+        plan_of(run_row(), rows, Choice(keep=("mail",))),
+        plan_of(run_row(), rows, input_hash="other"),
+    ]
+
+    assert len({plan.token for plan in plans}) == len(plans)
+    for given in plans:
+        for plan in plans:
+            if given is plan:
+                check_acknowledged(given.token, plan)
+                continue
+            for form in (given, given.token):
+                with pytest.raises(StateConflict, match="Make a new plan"):
+                    check_acknowledged(form, plan)
+
+
+def test_the_plan_of_another_run_is_none() -> None:
+    mine, theirs = (plan_of(msgspec.structs.replace(run_row(), run_id=name), []) for name in ("a", "b"))
+
+    with pytest.raises(StateConflict, match="it is of run b"):
+        check_acknowledged(theirs, mine)
+
+
+def test_what_an_audit_keeps_of_a_restart_comes_back() -> None:
+    choice = Choice("book", ("mail",), ())
+    assert told_of(detail_of(choice, "token", "r-1")) == ("r-1", choice)
+    assert detail_of(NOTHING_KEPT, None, None) is None
+    assert told_of(None) == told_of("by hand") == told_of("[]") == (None, NOTHING_KEPT)

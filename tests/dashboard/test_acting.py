@@ -9,8 +9,11 @@ import msgspec
 import pytest
 from httpx import URL, ASGITransport, AsyncClient, Client
 from playwright.sync_api import Page, expect
+from starlette.applications import Starlette
 
+from onceward.console.local import LocalConsole
 from onceward.web.access import Principal, Role
+from onceward.web.dashboard.site import routes
 from tests.dashboard.conftest import OpenPage, Serve
 from tests.dashboard.everything import RUN_ID, everything
 from tests.dashboard.serving import OPERATOR, PREFIX, Site
@@ -76,6 +79,8 @@ def test_a_run_is_restarted_replayed_and_its_generations_stay(
 
     page.get_by_role("navigation", name="What can be done").get_by_role("link", name="Replay").click()
     page.get_by_label("Begin at step").select_option("charge")
+    page.get_by_role("button", name="Show its plan").click()
+    expect(page.locator("main")).to_contain_text("It begins at charge")
     page.get_by_label("Other payload").fill('{"edited": true}')
     page.get_by_role("button", name="Replay it").click()
     page.wait_for_url(re.compile("did=replay"))
@@ -132,6 +137,24 @@ def test_the_dead_letters_lead_out(shop: Shop, site: Site, open_page: OpenPage) 
     expect(page.locator(".group")).to_have_count(1)
     page.get_by_role("link", name="Answer it").click()
     assert held in page.url
+
+
+def test_how_a_bulk_action_ended_is_known_to_every_process(shop: Shop, site: Site, client: Client) -> None:
+    shop.emit("order.paid", "order-7")
+    shop.is_away = False
+    form = {"csrf": OPERATOR.csrf, "verb": "retry", "problems": "1"}
+    client.post(f"{site.url}bulk", data={**form, "request_id": "monday"})
+    eventually(lambda: "Retry many: done" in client.get(f"{site.url}bulk/monday").text)
+
+    async def ask() -> str:
+        mounted = Starlette(routes=routes(LocalConsole(shop.app), lambda _: OPERATOR))
+        transport = ASGITransport(app=mounted)
+        async with AsyncClient(transport=transport, base_url="http://shop.example") as elsewhere:
+            known, unknown = [await elsewhere.get(f"/bulk/{name}") for name in ("monday", "tuesday")]
+            assert (unknown.status_code, unknown.headers["refresh"]) == (404, "3")
+            return known.text
+
+    assert "Retry many: done" in shop.do(ask())
 
 
 def test_ticked_runs_are_dismissed_together(shop: Shop, site: Site, open_page: OpenPage) -> None:
@@ -355,10 +378,17 @@ def test_the_plan_is_shown_before_and_sent_with_the_deed(open_page: OpenPage, se
     console = everything(str)
     page = open_page()
     page.goto(f"{serve(console).url}runs/{RUN_ID}/restart")
+    label = console.answers["run"].steps[0].label
+    page.get_by_text("Or run only some").click()
+    page.get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="Show its plan").click()
+    expect(page.locator("main")).to_contain_text(f"It runs again: {label}")
     expect(page.locator("main")).to_contain_text("what they do would happen again: step")
     expect(page.get_by_role("table", name="What becomes of each step")).to_contain_text("fate")
     page.get_by_role("button", name="Restart it").click()
     page.wait_for_url("**did=restart*")
 
-    assert console.acted[0][1].plan == "token"
-    assert [question[1].verb for name, question in console.asked if name == "plan"] == ["restart"]
+    ((_, action),) = console.acted
+    assert (action.plan, action.drop, action.from_step) == ("token", [label], None)
+    asked = [question[1] for name, question in console.asked if name == "plan"]
+    assert [(question.verb, question.drop) for question in asked] == [("restart", None), ("restart", [label])]

@@ -7,6 +7,7 @@ import shlex
 import msgspec
 import pytest
 
+from onceward.console.asking import fits_error
 from onceward.console.port import EventQuery, RunQuery
 from onceward.console.views import DeliveryView, Failure, RunSummary, Slot, StepView
 from onceward.core.errors import ConfigError
@@ -59,7 +60,7 @@ def test_values_are_cut_and_never_fail() -> None:
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
-    assert words.pretty(deep[0:0]) == "[]"
+    assert words.pretty(deep) == "(nested too deeply to be shown)"
 
 
 def test_filters_become_questions() -> None:
@@ -127,6 +128,21 @@ def test_problems_that_are_alike_are_one_group() -> None:
     ]
     assert found[2].told == "poison: its process was lost four times"
     assert (found[0].way.verb, found[2].way.verb) == ("retry", "answer")
+
+
+def test_the_filter_of_a_group_finds_them_and_what_fails_so_later() -> None:
+    def of(step: str, order: int) -> RunSummary:
+        message = f"Step '{step}' failed after 3 tries: ConnectionError: order {order} is away"
+        return run(failure=Failure(type="onceward.StepFailed", message=message))
+
+    found = groups.grouped([of("charge", 7), of("charge", 8), of("refund", 9)])
+    assert [len(group.runs) for group in found] == [2, 1]
+
+    for group in found:
+        for other in (of("charge", 100), of("refund", 100)):
+            assert other.failure is not None
+            is_alike = group.told.split(":")[0] in other.failure.message
+            assert fits_error(group.error, other.failure.type, other.failure.message) == is_alike
 
 
 def test_every_reason_of_the_page_about_operating_has_a_way_out() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.console.views import AttemptView, RunDetail, RunSummary, StepView
-from onceward.web.dashboard.timeline import HAIR, Timeline, Window, timeline
+from onceward.web.dashboard.timeline import HAIR, Part, Timeline, Window, timeline
 
 T0 = 1_764_000_000_000
 
@@ -113,6 +113,20 @@ def test_copied_steps_are_told_and_take_no_time() -> None:
 
     assert line.begin == T0
     assert line.steps[0].told == "load: done, copied from r2 1"
+
+
+def test_a_run_of_thousands_of_steps_is_shown_in_parts_the_last_first() -> None:
+    steps = timeline(detail(*(step(str(number), 0, 1) for number in range(450))), T0).steps
+
+    def shown(at: int | None) -> tuple[int, str, str]:
+        part = Part.of(steps, at)
+        return part.first, part.steps[0].label, part.steps[-1].label
+
+    assert shown(None) == (400, "400", "449")
+    assert shown(0) == (0, "0", "199")
+    assert shown(250) == (200, "200", "399")
+    assert shown(10**9) == (400, "400", "449")
+    assert Part.of([], None).steps == []
 
 
 times = st.integers(-(10**13), 10**13)

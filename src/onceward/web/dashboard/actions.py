@@ -35,7 +35,17 @@ MEANS = {
     Verb.DISMISS: "Takes the run off the list of open problems. Nothing else changes.",
 }
 DANGEROUS = frozenset({Verb.RESTART, Verb.REPLAY, Verb.CANCEL})
+PLANNED = frozenset({Verb.RETRY, Verb.RESTART, Verb.REPLAY, Verb.ANSWER})
+CHOOSING = frozenset({Verb.RESTART, Verb.REPLAY})
 REQUEST_ID_CHARS_MAX = 200
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is kept of what is saved: what was saved before *from_step*, or all but *drop*."""
+
+    from_step: str | None
+    drop: list[str]
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,8 @@ class Actions:
     async def ask(self, request: Request) -> Response:
         """Show what an action would do, with the form that does it."""
         verb = verb_of(request)
-        given = filters.given(request.query_params, ("step", "from_step"))
+        given = filters.given(request.query_params, ("step", "from_step", "drop"))
+        drop = [label for label in request.query_params.getlist("drop") if label]
         detail = await self._console.run(path_id(request, "run_id"))
         view = next((view for view in detail.verbs if view.verb == verb), None)
         if view is None or not view.is_allowed:
@@ -70,9 +81,9 @@ class Actions:
                 f"{verb} does not apply: {view.reply if view else 'the run does not offer it'}.",
                 todo=view.hint if view else "",
             )
-        actor = actor_of(self._renderer.who(request))
-        asked = Action(verb=verb, actor=actor, from_step=given.get("from_step"))
-        return self._form(request, detail, verb, given, await self._plan(detail.run.run_id, asked))
+        choice = Choice(given.get("from_step"), drop)
+        plan = await self._plan(detail.run.run_id, verb, choice, actor_of(self._renderer.who(request)))
+        return self._form(request, detail, verb, given.get("step"), choice, plan)
 
     async def act(self, request: Request) -> Response:
         """Do it, and show the run."""
@@ -94,12 +105,17 @@ class Actions:
         )
 
     def _form(
-        self, request: Request, detail: RunDetail, verb: Verb, given: filters.Given, plan: Plan
+        self,
+        request: Request,
+        detail: RunDetail,
+        verb: Verb,
+        step: str | None,
+        choice: Choice,
+        plan: Plan | None,
     ) -> Response:
-        question = next(
-            (step for step in detail.steps if step.question is not None and step.label == given.get("step")),
-            next((step for step in detail.steps if step.question is not None), None),
-        )
+        asking = [one for one in detail.steps if one.question is not None]
+        question = next((one for one in asking if one.label == step), asking[0] if asking else None)
+        is_planned = plan is not None and not plan.missing
         return self._renderer.page(
             request,
             "act.html",
@@ -110,20 +126,27 @@ class Actions:
                 "means": MEANS[verb],
                 "is_dangerous": verb in DANGEROUS,
                 "plan": plan,
-                "given": given,
+                "choice": choice,
+                "can_begin_at": verb is Verb.REPLAY or (verb is Verb.RESTART and is_planned),
+                "can_drop": verb in CHOOSING and is_planned,
                 "question": question,
                 "asked": asked_of(question),
                 "curl": curl.verb(detail.run.run_id, verb) if self._renderer.api is not None else None,
             },
         )
 
-    async def _plan(self, run_id: str, asked: Action) -> Plan:
+    async def _plan(self, run_id: str, verb: Verb, choice: Choice, actor: str) -> Plan | None:
+        if verb not in PLANNED:
+            return None
+        asked = Action(verb=verb, actor=actor, from_step=choice.from_step, drop=choice.drop or None)
+        if verb is Verb.ANSWER:
+            asked = msgspec.structs.replace(asked, answer="retry")
         try:
             value = msgspec.to_builtins(await self._console.plan(run_id, asked))
         except ConfigError as error:
             return Plan(missing=error.what)
-        token = value.get("token") or "" if isinstance(value, dict) else ""
-        return Plan(value, str(token))
+        is_wanted = isinstance(value, dict) and value.get("needs_consent", True)
+        return Plan(value, str(value.get("token") or "") if is_wanted else "")
 
 
 def action(verb: Verb, form: Form, actor: str) -> Action:
@@ -144,6 +167,7 @@ def action(verb: Verb, form: Form, actor: str) -> Action:
         step=form.get("step") or None,
         from_step=form.get("from_step") or None,
         payload=json_of(form.get("payload"), "payload"),
+        drop=[label for label in form.all("drop") if label] or None,
         plan=form.get("plan") or None,
     )
 

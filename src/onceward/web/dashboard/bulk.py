@@ -7,6 +7,7 @@ was done is in the store, and the same request id does no run twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 REMEMBERED_MAX = 100
 REASONS_MAX = 5
+AUDIT_LOOK = 100
 OFFERED = (Verb.RETRY, Verb.ANSWER, Verb.CANCEL, Verb.DISMISS, Verb.REPLAY, Verb.RESTART)
 _OWN_FIELDS = ("verb", "answer", "request_id", "csrf", "run", "chosen")
 
@@ -124,14 +126,27 @@ class Bulk:
     async def progress(self, request: Request) -> Response:
         """Show how far it is."""
         bulk_id = path_id(request, "bulk_id")
-        progress = self._known.get(bulk_id)
+        progress = self._known.get(bulk_id) or await self._ended_elsewhere(bulk_id)
         if progress is None:
-            raise NotFound(
+            error = NotFound(
                 "This process knows no bulk action of that id.",
-                means="Another process began it, or this one was started since. What it did is in the store.",
-                todo="Look at the runs; the same action can be begun again, and skips what no longer needs it.",
+                means="Another process may be at it: this page looks again by itself. What is done is in the store.",
+                todo="If this stays, look at the runs; begun again, the action skips what no longer needs it.",
             )
+            page = self._renderer.page(request, "error.html", {"error": error, "status": 404}, status=404)
+            page.headers["Refresh"] = "3"
+            return page
         return self._renderer.page(request, "bulk.html", {"progress": progress, "reply": progress.reply})
+
+    async def _ended_elsewhere(self, bulk_id: str) -> Progress | None:
+        """Give how it ended, from the audit, where another process did it."""
+        for row in (await self._console.audit(limit=AUDIT_LOOK)).items:
+            if row.verb.startswith("bulk ") and row.detail and bulk_id in row.detail:
+                with contextlib.suppress(msgspec.MsgspecError):
+                    reply = msgspec.json.decode(row.detail, type=BulkReply)
+                    if reply.bulk_id == bulk_id:
+                        return Progress(reply, row.actor)
+        return None
 
     async def _look_at(self, chosen: Sequence[str], verb: Verb) -> BulkReply:
         sample, refused, reasons = [], 0, []

@@ -144,4 +144,4 @@ def moment(text: str | None, now: Millis) -> Millis | None:
 def query_string(filters: Given, **changes: str | None) -> str:
     """Give an address's query for *filters* with *changes*; None takes one away. Begins with ``?``."""
     merged = {name: value for name, value in {**filters, **changes}.items() if value is not None}
-    return f"?{urlencode(merged)}" if merged else "?"
+    return f"?{urlencode(merged, errors='replace')}" if merged else "?"

@@ -84,6 +84,8 @@ FAILED = Way(
     "Mend the reason, then retry: it goes on where it failed. Dismiss it where nothing is to be done.",
 )
 
+ERROR_WORDS_MAX = 20
+ERROR_CHARS_MAX = 400
 _VARYING = re.compile(r"[0-9a-f]{8,}(?:-[0-9a-f]{4,})*|\d+|'[^']*'|\"[^\"]*\"")
 
 
@@ -117,8 +119,15 @@ class Group:
 
     @property
     def error(self) -> str:
-        """Give the filter that finds them: how their failure or reason begins."""
-        return self.kind
+        """Give the filter that finds them, and what else fails so: the words that all of them say."""
+        texts = [" ".join(_told(run)).split() for run in self.runs]
+        others = [set(words_of_one) for words_of_one in texts[1:]]
+        said = [
+            word
+            for word in dict.fromkeys(texts[0])
+            if not any(letter.isdigit() for letter in word) and all(word in other for other in others)
+        ]
+        return " ".join(said[:ERROR_WORDS_MAX])[:ERROR_CHARS_MAX]
 
 
 def grouped(runs: Iterable[RunSummary]) -> list[Group]:
@@ -126,7 +135,7 @@ def grouped(runs: Iterable[RunSummary]) -> list[Group]:
     groups: dict[tuple[str, str, str, str], Group] = {}
     for run in runs:
         kind, sample = _told(run)
-        key = (run.workflow, run.state, kind, _VARYING.sub("…", sample)[:80])
+        key = (run.workflow, run.state, kind, _VARYING.sub("…", words.gist(kind, sample))[:80])
         if key not in groups:
             groups[key] = Group(run.workflow, run.state, kind, sample, way_of(run))
         groups[key].runs.append(run)

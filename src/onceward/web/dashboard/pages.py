@@ -21,7 +21,7 @@ from onceward.web.dashboard import curl, filters, groups
 from onceward.web.dashboard.plots import plots
 from onceward.web.dashboard.questions import asked_of
 from onceward.web.dashboard.render import Renderer, moved
-from onceward.web.dashboard.timeline import Window, timeline
+from onceward.web.dashboard.timeline import Part, Window, timeline
 
 Page = Callable[[Request], Awaitable[Response]]
 
@@ -86,18 +86,20 @@ class Pages:
     async def run(self, request: Request) -> Response:
         """Show one run."""
         params = request.query_params
-        given = filters.given(params, ("generation", "from", "to", "did", "effect"))
+        given = filters.given(params, ("generation", "from", "to", "at", "did", "effect"))
         run_id = path_id(request, "run_id")
         detail = await self._console.run(run_id, number(given, "generation"))
         begin, end = number(given, "from"), number(given, "to")
         window = Window(begin, end) if begin is not None and end is not None else None
+        line = timeline(detail, self._renderer.now(), window)
         return self._renderer.page(
             request,
             "run.html",
             {
                 "detail": detail,
                 "run": detail.run,
-                "line": timeline(detail, self._renderer.now(), window),
+                "line": line,
+                "part": Part.of(line.steps, number(given, "at")),
                 "way": groups.way_of(detail.run) if detail.run.is_open_problem else None,
                 "did": did(given.get("did"), given.get("effect")),
                 "questions": [(step, asked_of(step)) for step in detail.steps if step.question is not None],
@@ -160,6 +162,7 @@ class Pages:
             {
                 "groups": groups.grouped(page.items),
                 "page": page,
+                "is_older": "after" in given,
                 "counts": await self._console.counts(),
                 "unparsed": unparsed.items,
                 "query_string": filters.query_string,

@@ -75,7 +75,7 @@ class Renderer:
         )
         self._environment.filters.update(
             # Not the engine's own urlencode, which lets a slash through: it would lead out of the page.
-            part=lambda text: quote(str(text), safe=""),
+            part=lambda text: quote(str(text), safe="", errors="replace"),
             lasting=words.length,
             skew=words.skew,
             exact=words.exact,
@@ -111,7 +111,8 @@ class Renderer:
             new_request_id=lambda: secrets.token_hex(16),
             **(values or {}),
         )
-        return HTMLResponse(text, status, headers=HEADERS)
+        # Half a surrogate pair is text in JSON, and none in UTF-8.
+        return HTMLResponse(text.encode("utf-8", "replace"), status, headers=HEADERS)
 
 
 def may(principal: Principal | None, role: Role) -> bool:

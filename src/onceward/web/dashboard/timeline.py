@@ -15,6 +15,7 @@ from onceward.web.dashboard import words
 
 HAIR = 0.4
 TICKS = 5
+STEPS_SHOWN = 200
 _NICE = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000, 60_000, 120_000)
 _NICE_LONG = (300_000, 600_000, 1_800_000, 3_600_000, 7_200_000, 21_600_000, 43_200_000, 86_400_000)
 
@@ -80,6 +81,30 @@ class Timeline:
     begin: Millis
     end: Millis
     is_zoomed: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """The steps that one page shows, of a run that may have thousands.
+
+    Attributes:
+        steps: in saved order.
+        first: place of the first of them, counted from 0.
+        total: how many there are.
+        places: first places of all parts.
+    """
+
+    steps: list[Lane]
+    first: int
+    total: int
+    places: list[int]
+
+    @classmethod
+    def of(cls, steps: list[Lane], at: int | None) -> Part:
+        """Give the part that begins at *at*; by default the last one, where the run is."""
+        places = list(range(0, len(steps), STEPS_SHOWN)) or [0]
+        first = places[-1] if at is None else min(at, places[-1]) // STEPS_SHOWN * STEPS_SHOWN
+        return cls(steps[first : first + STEPS_SHOWN], first, len(steps), places)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,9 @@ def pretty(value: Any) -> str:
     """Give a JSON value for reading: indented, its keys as they came, cut where it is very long."""
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False)
-    except (TypeError, ValueError, RecursionError):
+    except RecursionError:
+        return "(nested too deeply to be shown)"
+    except (TypeError, ValueError):
         text = str(value)
     if len(text) > SHOWN_CHARS_MAX:
         return f"{text[:SHOWN_CHARS_MAX]}\n… cut here: {len(text):,} characters in all"

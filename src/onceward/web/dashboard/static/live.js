@@ -8,7 +8,9 @@ import { retell, setNow } from "./times.js";
 import { reveal } from "./wire.js";
 
 const QUIET_MS = 700;
+const SHARE = 4; // a page that takes long to make is asked for less often
 const POLL_MS = 1500;
+let quietMs = QUIET_MS;
 let isFetching = false;
 let isWanted = false;
 
@@ -66,6 +68,7 @@ function children(old, fresh) {
 async function refresh() {
   if (isFetching) { isWanted = true; return; }
   isFetching = true;
+  const began = performance.now();
   try {
     const reply = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual", cache: "no-store" });
     if (reply.type === "opaqueredirect") { show("log in"); return; } // the session is over
@@ -83,13 +86,14 @@ async function refresh() {
     show("away");
   } finally {
     isFetching = false;
-    if (isWanted) { isWanted = false; setTimeout(refresh, QUIET_MS); }
+    quietMs = Math.max(QUIET_MS, SHARE * (performance.now() - began));
+    if (isWanted) { isWanted = false; soon(); }
   }
 }
 
 let timer = 0;
 function soon() {
-  if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, QUIET_MS);
+  if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, quietMs);
 }
 
 export function listen() {

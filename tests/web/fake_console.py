@@ -26,8 +26,9 @@ from onceward.console.views import (
     WorkerView,
     WorkflowView,
 )
+from onceward.core.choice import Choice
 from onceward.core.errors import KeyTaken, NotFound, StateConflict, StoreUnavailable
-from onceward.core.plan import Choice, Plan
+from onceward.core.plan import Plan
 from onceward.core.states import Effect, RunState, Verb
 
 NOW = 1_760_000_000_000

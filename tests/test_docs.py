@@ -236,7 +236,10 @@ def prose() -> Iterator[tuple[str, str]]:
         (r"\bctx\.(?!step\.)(\w+)", Context(cast("Session", None), cast("Event", None))),
         (r"\b(?:run|handle)\.(\w+)\(", RunHandle),
         (r"\brow\.(\w+)", RunRow),
-        (r"\bstep\.(?!run|ensure|sleep|uuid|now|random|emit|start|call|py|key|after|before)(\w+)", StepRow),
+        (
+            r"\bstep\.(?!run|ensure|sleep|uuid|now|random|emit|start|call|undo|transaction|py|key|after|before)(\w+)",
+            StepRow,
+        ),
         (r"\bdelivery\.(\w+)", DeliveryRow),
         (r"\battempt\.(\w+)", AttemptRow),
         (r"\bfailure\.(\w+)", StepFailed("", "", "")),

@@ -42,7 +42,9 @@ LAYERS = {
     "__main__": 9,  # python -m onceward
 }
 # Modules beside app.py that are parts of it.
-PARTS_OF_APP = {"arrivals", "desk", "handles", "planning", "receiving", "refusals", "registry", "sync"}
+PARTS_OF_APP = {
+    *("arrivals", "desk", "handles", "planning", "receiving", "refusals", "registry", "sending", "sync"),
+}
 # Arrows that point up, and why. They may only be drawn inside a function or for the types.
 LAZY_ARROWS = {
     ("app", "web"): "app.asgi() hands out the receiver to those who want it",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onceward.authoring.event import Event
     from onceward.authoring.keys import AUTO, IdempotencyKey
     from onceward.authoring.step import Step
+    from onceward.authoring.transaction import Transaction
     from onceward.authoring.workflow import Workflow
     from onceward.core.errors import (
         CallOutsideStep,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         StepTimedOut,
         StoreUnavailable,
         Suspended,
+        TransactionMisuse,
         ValueTooLarge,
         WorkflowUnknown,
     )
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     from onceward.core.retry import Retry
     from onceward.core.states import RunState
     from onceward.core.unknown import DidNotHappen, Happened, Question
-    from onceward.handles import Emitted, EventView, RunHandle
+    from onceward.handles import Emitted, EventView, LaterRun, RunHandle
 
 __all__ = [
     "AUTO",
@@ -71,6 +73,7 @@ __all__ = [
     "IdempotencyKey",
     "KeyCycle",
     "KeyTaken",
+    "LaterRun",
     "NotAwaited",
     "NotFound",
     "NotStorable",
@@ -96,6 +99,8 @@ __all__ = [
     "StoreUnavailable",
     "Suspended",
     "SyncContext",
+    "Transaction",
+    "TransactionMisuse",
     "ValueTooLarge",
     "Workflow",
     "WorkflowUnknown",
@@ -116,10 +121,12 @@ _HOMES = {
     "Plan": "onceward.core.plan",
     "Question": "onceward.core.unknown",
     "Retry": "onceward.core.retry",
+    "LaterRun": "onceward.handles",
     "RunHandle": "onceward.handles",
     "RunState": "onceward.core.states",
     "Step": "onceward.authoring.step",
     "SyncContext": "onceward.authoring.context",
+    "Transaction": "onceward.authoring.transaction",
     "Workflow": "onceward.authoring.workflow",
     "event": "onceward.core.paths",
 }

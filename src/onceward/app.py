@@ -12,30 +12,25 @@ import contextlib
 import logging
 import os
 from collections.abc import AsyncIterator, Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from onceward.authoring.current import frame_var, noted, session_var
-from onceward.authoring.event import Event
-from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
-from onceward.authoring.workflow import Workflow
-from onceward.core import asked, errors, ids, json_plain
+from onceward.core import asked, errors
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
-from onceward.core.model import EventRow, ProcessRow, RunRow, Skip, WorkflowRow
-from onceward.core.ports import Accept, EventFilter, RunFilter, Store
+from onceward.core.model import EventRow, ProcessRow, RunRow, WorkflowRow
+from onceward.core.ports import EventFilter, RunFilter, Store
 from onceward.core.settings import SETTINGS, Settings, resolve
 from onceward.core.shown import shown
 from onceward.core.states import RunState
-from onceward.core.texts import checked_id, checked_name, checked_subject
 from onceward.desk import Desk
-from onceward.handles import Emitted, EventView, RunHandle
+from onceward.handles import EventView, RunHandle
 from onceward.receiving import Receiving
 from onceward.registry import Registry
 from onceward.runtime import failpoints
-from onceward.runtime.accepting import start_accept
 from onceward.runtime.clock import StoreClock, SystemEntropy, wall_ms
+from onceward.runtime.transactions.outbox import Outbox
 from onceward.runtime.worker import Worker
+from onceward.sending import Sending
 from onceward.stores.choose import make_store
 from onceward.version import __version__
 
@@ -52,7 +47,7 @@ A4 = TypeVar("A4")
 _log = logging.getLogger("onceward.app")
 
 
-class App(Registry, Receiving):
+class App(Registry, Receiving, Sending):
     """Receives events, makes exactly one run of each, carries every run to its end.
 
     Args:
@@ -156,6 +151,7 @@ class App(Registry, Receiving):
             refresh_clock=clock.refresh,
         )
         worker.steer_child = self._desk.steer_child
+        worker.transactions.default = self._database
         try:
             await worker.start()
         except BaseException:
@@ -244,6 +240,16 @@ class App(Registry, Receiving):
         """
         return self._opened().loop
 
+    @property
+    def outbox(self) -> Outbox:
+        """Give the outbox of the open app, from any thread; for the sync twin.
+
+        Raises:
+            ConfigError: the app is not open.
+            StoreForked: it was opened in a process of which this one is a fork.
+        """
+        return self._opened().outbox
+
     def _opened(self) -> Worker:
         if self._worker is None:
             raise errors.ConfigError(
@@ -266,178 +272,6 @@ class App(Registry, Receiving):
                 todo="Open and use the app in one event loop: `async with app:` inside one asyncio.run(…).",
             )
         return self._worker
-
-    # --- events and starts ---------------------------------------------------------------------
-
-    @noted
-    async def emit(
-        self,
-        type: str,
-        payload: Any = None,
-        *,
-        id: str | None = None,
-        subject: str | None = None,
-        occurred_at: datetime | None = None,
-    ) -> Emitted[RunHandle[Any]]:
-        """Store an event and a run for every workflow that subscribed to its type.
-
-        Inside a step's body it commits with the step's checkpoint; in a workflow outside a step
-        it raises, since it would happen at every attempt.
-
-        Args:
-            type: what happened, e.g. ``"order.paid"``.
-            payload: JSON-native data.
-            id: makes the emit itself idempotent: the same id gives the same event.
-            subject: what it is about.
-            occurred_at: when it happened, with a time zone.
-
-        Returns:
-            The event's identity and its runs.
-
-        Raises:
-            ConfigError: the type or the id cannot be used, or the app is not open.
-            NotStorable: the payload is more than JSON's own types.
-            IdClash: the id exists with another payload.
-            CallOutsideStep: called in a workflow outside a step.
-            StoreUnavailable: nothing was stored.
-        """
-        at = asked.checked_time(occurred_at)
-        frame = frame_var.get()
-        if frame is not None:
-            session: Any = frame.session
-            accept = session.emit_inside(
-                frame, type, payload, None if id is None else checked_id(id), subject, at
-            )
-            before = [] if id is None else await self._runs_before(accept)
-            return Emitted(
-                accept.event.source, accept.event.id, bool(before), [self.run(run_id) for run_id in before]
-            )
-        self._refuse_in_workflow("emit")
-        checked_name(type, "event type")
-        worker = self.worker
-        text = json_plain.encode_payload(
-            payload, what=f"The payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
-        )
-        now = worker.now_ms()
-        source = f"emit/{type}"
-        event = EventRow(
-            source=source,
-            id=checked_id(id) if id is not None else worker.ids.event_id(),
-            type=type,
-            payload=text,
-            received_at=now,
-            subject=checked_subject(subject),
-            occurred_at=at,
-            content_hash=None if id is None else ids.content_hash(text),
-        )
-        accepted = await worker.accept(Accept(event, worker.runs_for(event)))
-        if accepted.is_clash:
-            raise asked.clash(source, event.id)
-        handles = [self.run(run_id) for run_id in accepted.answers().values()]
-        return Emitted(source, event.id, accepted.is_duplicate, handles)
-
-    @overload
-    async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
-    @overload
-    async def start(
-        self, workflow: Workflow[[Event], R], payload: Any = ..., /, *, id: str | None = ...
-    ) -> RunHandle[R]: ...
-    @overload
-    async def start(self, workflow: Takes0[R], /, *, id: str | None = ...) -> RunHandle[R]: ...
-    @overload
-    async def start(self, workflow: Takes1[A1, R], a1: A1, /, *, id: str | None = ...) -> RunHandle[R]: ...
-    @overload
-    async def start(
-        self, workflow: Takes2[A1, A2, R], a1: A1, a2: A2, /, *, id: str | None = ...
-    ) -> RunHandle[R]: ...
-    @overload
-    async def start(
-        self, workflow: Takes3[A1, A2, A3, R], a1: A1, a2: A2, a3: A3, /, *, id: str | None = ...
-    ) -> RunHandle[R]: ...
-    @overload
-    async def start(
-        self, workflow: Takes4[A1, A2, A3, A4, R], a1: A1, a2: A2, a3: A3, a4: A4, /, *, id: str | None = ...
-    ) -> RunHandle[R]: ...
-    @noted
-    async def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
-        """Start a run of a workflow; inside a step's body it commits with the step's checkpoint.
-
-        Args:
-            workflow: which.
-            args: what its function takes after the context; for one that takes an `Event`, the
-                event's payload.
-            kwargs: likewise, by name; and ``id=``, which makes the start itself idempotent.
-
-        Returns:
-            A handle on the run; inside a step's body the run exists once the step is saved.
-
-        Raises:
-            WorkflowUnknown: it is not a workflow of this app.
-            ConfigError: the arguments do not fit the function, or the app is not open.
-            NotStorable: an argument cannot be stored.
-            IdClash: the id exists with other arguments.
-            KeyTaken: another run holds the key, and the workflow says ``clash="reject"``.
-            CallOutsideStep: called in a workflow outside a step.
-            StoreUnavailable: nothing was stored.
-        """
-        event_id: str | None = kwargs.pop("id", None)
-        self._known(workflow)
-        event_id = None if event_id is None else checked_id(event_id)
-        frame = frame_var.get()
-        if frame is not None:
-            session: Any = frame.session
-            accept = session.start_inside(frame, workflow, args, kwargs, event_id)
-            before = [] if event_id is None else await self._runs_before(accept)
-            if before:
-                return RunHandle(self._desk, before[0], workflow, is_duplicate=True)
-            (wanted,), place = accept.runs, (workflow.name, accept.event.source, accept.event.id)
-            return RunHandle(self._desk, wanted.run_id, workflow, started_by=place)
-        self._refuse_in_workflow("start")
-        worker = self.worker
-        text = workflow.pack(args, kwargs, limit_bytes=self.settings.value_bytes_max)
-        hashed = None if event_id is None else ids.content_hash(text)
-        accept = start_accept(worker, workflow, event_id, text, hashed)
-        accepted = await worker.accept(accept)
-        if accepted.is_clash:
-            raise asked.clash(accept.event.source, accept.event.id)
-        skipped = accepted.skipped.get(workflow.name)
-        if skipped is not None and skipped.reason is Skip.REJECTED:
-            raise errors.KeyTaken(workflow.name, skipped.key or "", skipped.holder_run_id or "")
-        run_id = accepted.answers()[workflow.name]
-        is_duplicate = accepted.is_duplicate or skipped is not None
-        return RunHandle(self._desk, run_id, workflow, is_duplicate=is_duplicate)
-
-    async def _runs_before(self, accept: Accept) -> list[str]:
-        """Give the runs that an event with an id of the caller's has already, inside a step's body.
-
-        Raises:
-            IdClash: the id exists with other content.
-        """
-        event = accept.event
-        first: EventRow | None = await self._ask("event", event.source, event.id)
-        if first is None:
-            return []
-        if first.content_hash is not None and first.content_hash != event.content_hash:
-            raise asked.clash(event.source, event.id)
-        rows = await self._ask("runs", RunFilter(source=event.source, event_id=event.id, limit=1_000))
-        return [row.run_id for row in reversed(rows) if not row.replay_id]
-
-    def _known(self, workflow: Workflow[..., Any]) -> None:
-        if not isinstance(workflow, Workflow) or self._workflows.get(workflow.name) is not workflow:
-            name = getattr(workflow, "name", None) or getattr(workflow, "__name__", None)
-            raise errors.WorkflowUnknown(
-                f"{shown(name or workflow)} is not a workflow of this app.",
-                means="Nothing was started.",
-                todo="Decorate it with @app.workflow() of the same app.",
-            )
-
-    def _refuse_in_workflow(self, verb: str) -> None:
-        if session_var.get() is not None:
-            raise errors.CallOutsideStep(
-                f"app.{verb} was called in a workflow outside a step.",
-                means="Code between steps runs again at every attempt, and so would this.",
-                todo=f"Use `await ctx.step.{verb}(name, …)`, or call app.{verb} inside a step's body.",
-            )
 
     # --- looking -----------------------------------------------------------------------------
 

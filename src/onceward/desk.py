@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from onceward.authoring.current import frame_var
 from onceward.authoring.step import Step
 from onceward.authoring.workflow import Workflow
 from onceward.core import asked, errors, ids, json_plain, unknown
@@ -139,6 +140,7 @@ class Desk:
             NotFound: no such run in this namespace.
             TimeoutError: it did not end in time; it goes on.
         """
+        refuse_in_transaction("the wait for a run's end")
         waiting = self._worker().ends.of(run_id)
         if timeout_ms is None:
             return await waiting
@@ -255,6 +257,7 @@ class Desk:
         Raises:
             StateConflict: the verb does not apply, or the request was another one.
         """
+        refuse_in_transaction(f"the {verb.value} of a run")
         worker = self._worker()
         asked.checked_text(answer, "answer")
         asked.checked_actor(actor)
@@ -406,6 +409,7 @@ class Desk:
             ConfigError: the run has no such step.
             StateConflict: *plan* is no longer that of the replay.
         """
+        refuse_in_transaction("the replay of a run")
         worker = self._worker()
         asked.checked_actor(actor)
         if request_id is not None:
@@ -457,6 +461,21 @@ def _was_cancelling(audits: Sequence[AuditRow]) -> bool:
     """Say whether a held run was being cancelled: nothing but a restart takes that back."""
     verbs = [row.verb for row in audits]
     return [verb for verb in verbs if verb in (Verb.CANCEL, Verb.RESTART)][-1:] == [Verb.CANCEL]
+
+
+def refuse_in_transaction(what: str) -> None:
+    """Refuse what would wait for the worker while a transaction keeps it from writing (RULINGS 9).
+
+    Raises:
+        TransactionMisuse: called in the body of a transaction.
+    """
+    frame = frame_var.get()
+    if frame is not None and frame.is_transaction:
+        raise errors.TransactionMisuse(
+            f"The body of transaction {str(frame.key)!r} asks for {what}.",
+            means="The worker may not be able to write before the transaction is over, and each would wait for the other.",
+            todo="Do it in the workflow, after the transaction.",
+        )
 
 
 def forget(store: Store, name: str, in_code: Container[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,9 +13,10 @@ import msgspec
 from onceward.core import asked, codec, errors, json_plain
 from onceward.core.asked import UNSET
 from onceward.core.choice import choice_of
-from onceward.core.duration import Duration, to_ms
-from onceward.core.model import AttemptRow, DeliveryRow, EventRow, RunRow, SkippedRow, StepRow
+from onceward.core.duration import Duration, show, to_ms
+from onceward.core.model import AttemptRow, DeliveryRow, EventRow, RunRow, Skip, SkippedRow, StepRow
 from onceward.core.plan import Plan
+from onceward.core.ports import RunFilter
 from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
 from onceward.core.unknown import Question
@@ -308,6 +310,74 @@ class RunHandle(Generic[R_co]):
     def __repr__(self) -> str:
         """Show the id."""
         return f"<run {self.run_id}>"
+
+
+LOOK_S = 0.05
+"""How often whoever waits for a run to be there looks."""
+
+
+class LaterRun(Generic[R_co]):
+    """A run that there is when the transaction has committed in which it was started.
+
+    Attributes:
+        source: of the event that starts it.
+        event_id: of that event.
+    """
+
+    def __init__(self, desk: Desk, workflow: Workflow[..., R_co], event: EventRow) -> None:
+        self._desk = desk
+        self._workflow = workflow
+        self._event = event
+        self.source = event.source
+        self.event_id = event.id
+
+    async def run(self, timeout: Duration = "30s") -> RunHandle[R_co]:  # noqa: ASYNC109
+        """Give the run when there is one: a moment after the commit.
+
+        Args:
+            timeout: how long to wait for it.
+
+        Raises:
+            TimeoutError: there is none yet; if the transaction was rolled back, there never will be.
+            IdClash: the id was taken by other arguments.
+            KeyTaken: another run holds the key, and the workflow says ``clash="reject"``.
+        """
+        timeout_ms = to_ms(timeout, what="timeout")
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                event = await self._committed()
+        except TimeoutError:
+            raise TimeoutError(
+                f"event {self.event_id!r} of {self.source!r} is not there after {show(timeout_ms)}"
+            ) from None
+        if event.content_hash is not None and event.content_hash != self._event.content_hash:
+            raise asked.clash(self.source, self.event_id)
+        where = RunFilter(
+            workflow=self._workflow.name, source=self.source, event_id=self.event_id, limit=1_000
+        )
+        for row in await self._desk.ask("runs", where):
+            if not row.replay_id:
+                return RunHandle(self._desk, row.run_id, self._workflow)
+        for skipped in await self._desk.ask("skipped", self.source, self.event_id):
+            if skipped.workflow == self._workflow.name and skipped.holder_run_id is not None:
+                if skipped.reason is Skip.REJECTED:
+                    raise errors.KeyTaken(skipped.workflow, skipped.key or "", skipped.holder_run_id)
+                return RunHandle(self._desk, skipped.holder_run_id, self._workflow, is_duplicate=True)
+        raise errors.NotFound(
+            f"Event {self.event_id!r} of {self.source!r} has no run of {self._workflow.name!r}."
+        )
+
+    async def _committed(self) -> EventRow:
+        """Look until the event is there: the commit may happen in another program, and nobody says so."""
+        while True:
+            event: EventRow | None = await self._desk.ask("event", self.source, self.event_id)
+            if event is not None:
+                return event
+            await asyncio.sleep(LOOK_S)
+
+    def __repr__(self) -> str:
+        """Show what identifies it."""
+        return f"<run of event {self.event_id!r} of {self.source!r}>"
 
 
 @dataclass(frozen=True)

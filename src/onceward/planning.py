@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from onceward.core import errors, ids, json_plain
+from onceward.core import errors, ids, json_plain, unknown
 from onceward.core import steer as steering
 from onceward.core.choice import NOTHING_KEPT, Choice, copies_of, kept_rows
 from onceward.core.model import RunRow, StepKey, StepRow
@@ -175,6 +175,11 @@ class Planner:
             )
             reply = decision.reply
             reopened = set(decision.steer.reopen) if decision.steer is not None else set()
+        if untold := [asked.step for asked in unknown.open_questions(run, rows).values()]:
+            warnings.append(
+                f"Nobody knows whether {errors.listed(untold)} took effect: the answer 'happened' keeps it, "
+                "anything else runs it again."
+            )
         if reply.effect not in (Effect.JOIN, Effect.NOTHING) and (held := await self._held_by(verb, run)):
             warnings.append(f"Its key is held by run {held}: it is refused as long as that is so.")
         plan = make_plan(

@@ -9,14 +9,17 @@ from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.decorator import WorkflowDecorator
 from onceward.authoring.keys import KeyScope
 from onceward.authoring.options import (
+    APP_DATABASE,
     DEFAULT_RUN_RETRY,
     DEFAULT_STEP_RETRY,
+    Database,
     StepOptions,
     Unknown,
     key_memory_of,
     rules_of,
 )
 from onceward.authoring.step import Step
+from onceward.authoring.transaction import Transaction, database_of
 from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Policies, Workflow, parts_of
 from onceward.core import errors
@@ -27,6 +30,7 @@ from onceward.core.rules import Place
 from onceward.core.shown import shown
 from onceward.core.texts import name_of
 from onceward.core.triggers import OWN, Trigger
+from onceward.runtime.transactions.lending import check_connect
 
 if TYPE_CHECKING:
     from onceward.authoring.event import Event
@@ -43,6 +47,7 @@ class Registry:
     def __init__(self) -> None:
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._sources: dict[str, Source] = {}
+        self._database: Database | None = None  # of transactions that name none
         self._steps: dict[str, Step[..., Any]] = {}  # decorated ones, the last of a name
         self._texts: list[str] = []  # types of own events, as workflows are on them
 
@@ -143,6 +148,81 @@ class Registry:
             chosen = name_of(function, name, "step")
             made = self._steps[chosen] = Step(function, chosen, options)
             return made
+
+        return decorate if function is None else decorate(function)
+
+    def transactions(self, connect: Any, /, *, marker: bool = False, insist: bool = False) -> Database:
+        """Tell the app how transactional steps get a connection; the first is where they are by default.
+
+        Args:
+            connect: an engine or session maker of SQLAlchemy, sync or async; a pool of psycopg or
+                asyncpg; a function that connects, with psycopg 3, asyncpg, sqlite3 or aiosqlite; or
+                ``"django"``, or the alias of one of Django's databases. It has to lead to the
+                store's database, or its file.
+            marker: it leads to another database than the store's, on PostgreSQL or SQLite. What is committed there is
+                told by a row of a table ``onceward_marker``, which is made there.
+            insist: also where several processes share a SQLite file below 3.51.3.
+
+        Returns:
+            What ``connect=`` of a transaction takes, where there are several.
+
+        Raises:
+            ConfigError: no connection can be had from it.
+        """
+        check_connect(connect)
+        database = Database(connect, marker, insist)
+        self._database = self._database or database
+        return database
+
+    @overload
+    def transaction(self, function: Callable[Concatenate[Any, P], R], /) -> Transaction[P, R]: ...
+    @overload
+    def transaction(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        connect: Any = None,
+        retry: Retry = ...,
+        timeout: Duration | None = None,
+    ) -> Callable[[Callable[Concatenate[Any, P], R]], Transaction[P, R]]: ...
+    def transaction(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        connect: Any = None,
+        retry: Retry = DEFAULT_STEP_RETRY,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Make a function a step that commits its rows and its checkpoint in one transaction.
+
+        The transaction is begun and ended for it: to return commits, to raise rolls back, and is a
+        failed try. In a run it is called without its first parameter, like any step.
+
+        Args:
+            function: takes the connection or session first; ``async def`` with a driver that does not
+                block, plain with one that does.
+            name: what identifies it in a run; the function's name by default.
+            connect: what `transactions` takes or gave, where it is not the app's default.
+            retry: how it is tried again, deadlocks and serialization failures included.
+            timeout: how long one try may take until it begins to commit.
+
+        Raises:
+            ConfigError: the name cannot be used, no connection can be had from *connect*, or
+                *timeout* is no length of time.
+        """
+        if connect is not None and not isinstance(connect, Database):
+            check_connect(connect)
+        options = StepOptions(
+            retry=retry,
+            timeout_ms=None if timeout is None else to_ms(timeout, what="timeout of a transaction"),
+            database=APP_DATABASE if connect is None else database_of(connect),
+        )
+
+        def decorate(function: Callable[..., Any]) -> Transaction[..., Any]:
+            return Transaction(function, name_of(function, name, "transaction"), options)
 
         return decorate if function is None else decorate(function)
 

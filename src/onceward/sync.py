@@ -34,7 +34,7 @@ from onceward.core.plan import Plan
 from onceward.core.states import RunState
 from onceward.core.steer import Reply
 from onceward.core.unknown import Question
-from onceward.handles import Emitted, EventView, RunHandle
+from onceward.handles import Emitted, EventView, LaterRun, RunHandle
 from onceward.planning import PlannedVerb
 
 if TYPE_CHECKING:
@@ -189,15 +189,23 @@ class SyncApp:
         id: str | None = None,
         subject: str | None = None,
         occurred_at: datetime | None = None,
+        within: Any = None,
     ) -> Emitted[SyncRunHandle[Any]]:
-        """Store an event; see `App.emit`."""
+        """Store an event; see `App.emit`. What *within* names is used in the calling thread."""
+        if within is not None:
+            posted = self.wait(self._app._to_emit(type, payload, id, subject, occurred_at))  # noqa: SLF001 - its twin
+            self._app.outbox.write_blocking(posted.row, within)
+            found = [self.run(run_id) for run_id in posted.run_ids]
+            return Emitted(posted.event.source, posted.event.id, posted.is_duplicate, found)
         coroutine = self._app.emit(type, payload, id=id, subject=subject, occurred_at=occurred_at)
         emitted = self._say(coroutine, has_id=id is not None)
         runs = [SyncRunHandle(self, handle) for handle in emitted.runs]
         return Emitted(emitted.source, emitted.id, emitted.is_duplicate, runs)
 
     @overload
-    def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> SyncRunHandle[R]: ...
+    def start(  # type: ignore[overload-overlap]  # no workflow may take a within=
+        self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> SyncRunHandle[R]: ...
     @overload
     def start(
         self, workflow: Workflow[[Event], R], payload: Any = ..., /, *, id: str | None = ...
@@ -218,8 +226,53 @@ class SyncApp:
     def start(
         self, workflow: Takes4[A1, A2, A3, A4, R], a1: A1, a2: A2, a3: A3, a4: A4, /, *, id: str | None = ...
     ) -> SyncRunHandle[R]: ...
-    def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> SyncRunHandle[Any]:
-        """Start a run; see `App.start`."""
+    @overload
+    def start(
+        self, workflow: Workflow[[Event], R], payload: Any = ..., /, *, id: str | None = ..., within: Any
+    ) -> SyncLaterRun[R]: ...
+    @overload
+    def start(self, workflow: Takes0[R], /, *, id: str | None = ..., within: Any) -> SyncLaterRun[R]: ...
+    @overload
+    def start(
+        self, workflow: Takes1[A1, R], a1: A1, /, *, id: str | None = ..., within: Any
+    ) -> SyncLaterRun[R]: ...
+    @overload
+    def start(
+        self, workflow: Takes2[A1, A2, R], a1: A1, a2: A2, /, *, id: str | None = ..., within: Any
+    ) -> SyncLaterRun[R]: ...
+    @overload
+    def start(
+        self,
+        workflow: Takes3[A1, A2, A3, R],
+        a1: A1,
+        a2: A2,
+        a3: A3,
+        /,
+        *,
+        id: str | None = ...,
+        within: Any,
+    ) -> SyncLaterRun[R]: ...
+    @overload
+    def start(
+        self,
+        workflow: Takes4[A1, A2, A3, A4, R],
+        a1: A1,
+        a2: A2,
+        a3: A3,
+        a4: A4,
+        /,
+        *,
+        id: str | None = ...,
+        within: Any,
+    ) -> SyncLaterRun[R]: ...
+    def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Start a run; see `App.start`. What ``within=`` names is used in the calling thread."""
+        within = kwargs.pop("within", None)
+        if within is not None:
+            event_id = kwargs.pop("id", None)
+            posted = self.wait(self._app._to_start(workflow, args, kwargs, event_id))  # noqa: SLF001
+            self._app.outbox.write_blocking(posted.row, within)
+            return SyncLaterRun(self, self._app._later(workflow, posted))  # noqa: SLF001
         coroutine = self._app.start(workflow, *args, **kwargs)
         return SyncRunHandle(self, self._say(coroutine, has_id="id" in kwargs))
 
@@ -447,6 +500,29 @@ class SyncRunHandle(Generic[R_co]):
 
     def __repr__(self) -> str:
         """Show the id."""
+        return repr(self._handle)
+
+
+class SyncLaterRun(Generic[R_co]):
+    """A run that there is when the transaction has committed in which it was started; see `LaterRun`.
+
+    Attributes:
+        source: of the event that starts it.
+        event_id: of that event.
+    """
+
+    def __init__(self, app: SyncApp, handle: LaterRun[R_co]) -> None:
+        self._app = app
+        self._handle = handle
+        self.source = handle.source
+        self.event_id = handle.event_id
+
+    def run(self, timeout: Duration = "30s") -> SyncRunHandle[R_co]:
+        """Give the run when there is one; see `LaterRun.run`."""
+        return SyncRunHandle(self._app, self._app.wait(self._handle.run(timeout)))
+
+    def __repr__(self) -> str:
+        """Show what identifies it."""
         return repr(self._handle)
 
 

@@ -54,6 +54,12 @@ def test_what_may_reach_others_is_outside(kind: str) -> None:
     assert effect_of(kind, None) is StepEffect.OUTSIDE
 
 
+def test_what_undid_something_does_not_run_again_by_itself() -> None:
+    plan = plan_of(run_row(), [step("charge", 1, StepState.DONE), step("charge (undo)", 2, kind="undo")])
+
+    assert [one.step for one in plan.steps] == ["charge"]
+
+
 def test_what_a_record_says_wins_and_an_unknown_word_is_outside() -> None:
     assert effect_of("uuid", None) is effect_of("run", "pure") is StepEffect.PURE
     assert effect_of("transaction", None) is StepEffect.OWN_DATABASE

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.core import errors
-from onceward.core.model import Millis, RunRow
+from onceward.core.model import Millis, RunRow, StepRow
 from onceward.core.states import (
     MEANING,
     MOVES,
@@ -357,3 +357,11 @@ def test_the_check_lists_of_the_schema_are_the_enums(macros: dict[str, str]) -> 
         [state.value for state in RunState],
         [state.value for state in StepState],
     ]
+
+
+def test_a_failed_run_of_which_steps_were_undone_is_not_retried() -> None:
+    run = RunRow("run_1", "fulfil", "stripe", "evt_1", NOW, state=RunState.FAILED, ended_at=NOW, error="{}")
+    undone = StepRow("charge (undo)", "", 1, 2, "undo", StepState.DONE, 1, 0, 1)
+
+    with pytest.raises(errors.StateConflict, match=r"steps of it were undone.* Restart it"):
+        decide(Verb.RETRY, run, now=NOW, actor="a", audit_id="x", steps=[undone])

@@ -16,6 +16,7 @@ from onceward import (
     Context,
     IdempotencyKey,
     NotFound,
+    OutcomeUnknown,
     Permanent,
     Plan,
     PlanNeeded,
@@ -573,5 +574,77 @@ def test_an_effect_is_one_of_three(sqlite_url: str) -> None:
         run = await app.start(threaded)
         await run.result()
         assert [step.effect for step in await run.steps()] == ["pure"]
+
+    run_app(app, scenario)
+
+
+def test_a_plan_says_of_which_step_nobody_knows_whether_it_happened(store_url: str) -> None:
+    app = make_app(store_url)
+    tries: list[int] = []
+
+    @app.workflow
+    async def pay(ctx: Context) -> str:
+        async def charge() -> str:
+            tries.append(1)
+            if len(tries) == 1:
+                raise OutcomeUnknown("no answer")
+            return "charged"
+
+        return await ctx.step.run("charge", charge, unknown="ask")
+
+    async def scenario() -> None:
+        run = await app.start(pay)
+        await becomes(run, RunState.HELD)
+        for verb in ("resume", "restart"):
+            plan = await run.plan(verb)  # type: ignore[arg-type]
+            assert plan.warnings[0].startswith("Nobody knows whether 'charge' took effect")
+            assert plan.outside_again == ["charge"]
+        with pytest.raises(PlanNeeded, match="charge"):
+            await run.restart()
+        with pytest.raises(ConfigError, match="no outcome"):
+            await run.plan("restart", keep="charge")
+        await run.answer("did_not_happen")
+        assert await run.result() == "charged"
+
+    run_app(app, scenario)
+
+
+def test_a_plan_of_a_run_that_was_undone_says_what_is_done_anew(store_url: str) -> None:
+    app = make_app(store_url)
+    done: list[str] = []
+    fails = True
+
+    @app.step
+    async def charge() -> str:
+        done.append("charge")
+        return "charged"
+
+    @charge.undo
+    async def refund(charged: str) -> None:
+        done.append("refund")
+
+    @app.workflow(undo="on_failure")
+    async def buy(ctx: Context) -> str:
+        charged = await charge()
+
+        async def ship() -> None:
+            if fails:
+                raise Permanent("no")
+
+        await ctx.step.run("ship", ship)
+        return charged
+
+    async def scenario() -> None:
+        nonlocal fails
+        run = await app.start(buy)
+        await becomes(run, RunState.FAILED)
+        assert done == ["charge", "refund"]
+        with pytest.raises(StateConflict, match="undone"):
+            await run.plan("retry")
+        plan = await run.plan("restart")
+        assert fates(plan) == {"charge": "runs again", "ship": "runs again"}
+        fails = False
+        await run.restart(plan=plan)
+        assert await run.result() == "charged"
 
     run_app(app, scenario)

@@ -51,7 +51,7 @@ def public(cls: type) -> dict[str, list[str]]:
             App,
             SyncApp,
             {"wait"},
-            {"asgi", "configure", "lifespan", "source", "step", "workflow"},
+            {"asgi", "configure", "lifespan", "source", "step", "transaction", "transactions", "workflow"},
         ),
     ],
 )

@@ -627,8 +627,8 @@ def test_plain_workflows_undo_too(store_url: str) -> None:
             did.append(f"took {cents}")
             return cents
 
-        @take.undo
-        def give_back(self, taken: int) -> None:
+        @take.undo  # type: ignore[arg-type]  # of methods the types know nothing
+        def give_back(self, taken: int) -> None:  # type: ignore[misc]
             did.append(f"gave {taken} back")
 
     till = Till()
@@ -699,6 +699,64 @@ def test_a_caught_failure_stays_caught(sqlite_url: str) -> None:
     assert world.did == ["made"]
 
 
+def test_code_that_no_longer_asks_for_what_must_be_undone_holds_the_run(store_url: str) -> None:
+    world = World(hanging={"unmade"})
+    app = make_app(store_url)
+    is_first = True
+
+    @app.step
+    async def make(name: str) -> str:
+        return name
+
+    @make.undo
+    async def unmake(made: str) -> None:
+        await world.act("unmade")
+
+    @app.workflow(undo="on_failure")
+    async def flow(ctx: Context) -> None:
+        await make.item("1")("1")
+        if is_first:
+            await make.item("2")("2")
+        raise ConnectionError
+
+    async def scenario() -> str:
+        nonlocal is_first
+        handle = await app.start(flow)
+        await does(world, "unmade")
+        is_first = False
+        await evict(app, handle.run_id)
+        await ends(handle, RunState.HELD)
+        reason = (await handle.row()).reason or ""
+        is_first = True  # a deploy mends it
+        await handle.answer("retry")
+        await ends(handle, RunState.FAILED)
+        return reason
+
+    assert "whether 'make[2]' must be undone is not known" in run_app(app, scenario)
+    assert world.did == ["unmade"] * 3
+
+
+def test_what_was_made_after_looking_for_it_is_undone(sqlite_url: str) -> None:
+    world = World()
+    app = make_app(sqlite_url)
+    make = made(app, world)
+
+    async def find(order: str) -> str | None:
+        return None
+
+    @app.workflow(undo="on_failure")
+    async def flow(ctx: Context) -> None:
+        await ctx.step.ensure("make", find, make, args=("a",))
+        raise ConnectionError
+
+    async def scenario() -> None:
+        with pytest.raises(RunFailed):
+            await (await app.start(flow)).result()
+
+    run_app(app, scenario)
+    assert world.did == ["made", "unmade"]
+
+
 # --- registering -----------------------------------------------------------------------------------------
 
 
@@ -714,7 +772,7 @@ def test_an_undo_that_could_not_be_called_is_refused() -> None:
         @charge.undo
         async def refund(charge: Charge, amount: int) -> None: ...
 
-    @charge.undo
+    @charge.undo  # type: ignore[arg-type]  # a keyword of its own
     async def refund_all(charge: Charge, order: str, reason: str = "undone", **rest: Any) -> None: ...
 
     with pytest.raises(ConfigError, match="has two undos"):

@@ -153,14 +153,22 @@ def test_it_happened_with_a_result(store_url: str) -> None:
     }
 
 
-def test_it_did_not_happen_and_is_tried_again(store_url: str) -> None:
+@pytest.mark.parametrize("options", [{}, {"key_memory": "400ms"}], ids=["plain", "forgotten"])
+def test_it_did_not_happen_and_is_tried_again(store_url: str, options: dict[str, Any]) -> None:
+    """Also when its key is forgotten by then: what did not happen cannot happen twice."""
     app, bank = make_app(store_url), Bank()
-    pay = paying(app, bank, unknown="ask")
+    pay = paying(app, bank, unknown="ask", **options)
 
     async def scenario() -> str:
         handle = await app.start(pay, "o-1")
         await cut_off(app, handle, bank)
         await is_held(handle)
+        began_at = (await handle.questions())[0].began_at
+
+        async def is_forgotten() -> bool:
+            return app.worker.now_ms() > began_at + 500
+
+        await eventually_async(is_forgotten)
         await handle.answer("did_not_happen")
         result: str = await handle.result()
         assert await handle.questions() == []
@@ -760,3 +768,22 @@ def test_arguments_are_shown_bounded_and_without_running_code(
         return (await handle.questions())[0].arguments
 
     assert json.loads(run_app(app, scenario)) == {"value": shown, "more": {"extra": 1}}
+
+
+def test_what_a_plan_must_know_of_the_step_stays_in_its_record(sqlite_url: str) -> None:
+    app, bank = make_app(sqlite_url), Bank()
+    pay = paying(app, bank, unknown="ask", effect="own_database", key_scope="business")
+
+    async def scenario() -> list[tuple[str | None, str | None]]:
+        handle = await app.start(pay, "o-1")
+        found = []
+        await cut_off(app, handle, bank)
+        await is_held(handle)
+        for _ in range(2):
+            found += [(row.effect, row.key_scope) for row in await handle.steps() if row.name == "charge"]
+            if await handle.state() is RunState.HELD:
+                await handle.answer("happened", result=Charge("by hand", 1))
+                await handle.result()
+        return found
+
+    assert run_app(app, scenario) == [("own_database", "business")] * 2

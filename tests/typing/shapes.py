@@ -6,6 +6,7 @@ Never run; ``test_types`` has mypy and pyright read it.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import uuid
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from onceward import (
     EventView,
     Happened,
     IdempotencyKey,
+    LaterRun,
     Plan,
     Question,
     Retry,
@@ -34,7 +36,7 @@ from onceward.adapters import asgi, wsgi
 from onceward.core.model import AttemptRow, EventRow, RunRow, StepRow
 from onceward.core.steer import Reply
 from onceward.sources import Stripe
-from onceward.sync import SyncApp, SyncRunHandle
+from onceward.sync import SyncApp, SyncLaterRun, SyncRunHandle
 
 app = App("sqlite:///orders.db", concurrency=8)
 stripe = app.source(Stripe(secrets=["whsec_x"]))
@@ -235,6 +237,58 @@ async def steps(ctx: Context, gateway: Gateway) -> None:
     assert_type(ctx.run_id, str)
     assert_type(ctx.attempt, int)
     assert_type(ctx.idempotency_key, IdempotencyKey)
+
+
+# --- transactional steps ---------------------------------------------------------------------------
+
+app.transactions(lambda: sqlite3.connect("orders.db"))
+
+
+@app.transaction
+def book(connection: sqlite3.Connection, order: Order, cents: int = 0) -> Charge:
+    return Charge(order.id)
+
+
+@app.transaction(retry=Retry(max_tries=2), timeout="5s", connect=lambda: sqlite3.connect("orders.db"))
+async def book_later(connection: sqlite3.Connection, order: Order) -> Charge:
+    return Charge(order.id)
+
+
+def count(connection: sqlite3.Connection, table: str) -> int:
+    return len(table)
+
+
+async def count_later(connection: sqlite3.Connection, table: str) -> int:
+    return len(table)
+
+
+async def transactions(ctx: Context, order: Order) -> None:
+    assert_type(await ctx.step.transaction("book", book, order, cents=7), Charge)
+    assert_type(await ctx.step.transaction("book", book_later, order), Charge)
+    assert_type(await ctx.step.run("book", book, order), Charge)
+    assert_type(await book_later(order), Charge)
+    assert_type(await book_later.item(1)(order), Charge)
+    assert_type(await ctx.step.transaction("count", count, "orders"), int)
+    assert_type(await ctx.step.transaction("count", count_later, "orders"), int)
+    assert_type(await ctx.step.transaction("count", count, "orders", item=1, timeout="1s"), int)
+    assert_type(await ctx.step.transaction("count", count_later, "orders", retry=Retry()), int)
+
+
+def plain_transactions(ctx: SyncContext, order: Order) -> None:
+    assert_type(book(order), Charge)
+    assert_type(ctx.step.transaction("book", book, order), Charge)
+    assert_type(ctx.step.transaction("book", book_later, order), Charge)
+    assert_type(ctx.step.transaction("count", count, "orders", item=1), int)
+
+
+async def within(connection: sqlite3.Connection, order: Order) -> None:
+    assert_type(await app.emit("order.paid", within=connection), Emitted[RunHandle[Any]])
+    later = assert_type(await app.start(pack_order, order, within=connection), LaterRun[list[str]])
+    assert_type(await later.run(), RunHandle[list[str]])
+    assert_type(await app.start(three, 1, "b", b"c", id="x", within=connection), LaterRun[bool])
+    assert_type(await app.start(on_checkout, {"a": 1}, within=connection), LaterRun[Charge])
+    found = assert_type(app.sync.start(no_arguments, within=connection), SyncLaterRun[None])
+    assert_type(found.run("5s"), SyncRunHandle[None])
 
 
 # --- inside a plain workflow --------------------------------------------------------------------------

@@ -26,7 +26,10 @@ from onceward.console.views import (
     WorkerView,
     WorkflowView,
 )
+from onceward.core.choice import Choice
 from onceward.core.errors import KeyTaken, NotFound, StateConflict, StoreUnavailable
+from onceward.core.plan import Plan
+from onceward.core.states import Effect, RunState, Verb
 
 NOW = 1_760_000_000_000
 NASTY = "<script>alert(1)</script>\u2028'\"&{{7*7}}\x1b[2J\u202e../../"
@@ -148,7 +151,23 @@ class FakeConsole:
 
     async def plan(self, run_id: str, action: Action) -> Any:
         self._note((run_id, action))
-        return {"verb": action.verb, "steps": []}
+        return Plan(
+            run_id=run_id,
+            workflow="fulfil",
+            verb=Verb(action.verb),
+            effect=Effect.NEW_ATTEMPT,
+            text="It goes on.",
+            state=RunState.FAILED,
+            generation=1,
+            attempt=3,
+            choice=Choice(),
+            steps=[],
+            children=[],
+            outside_again=[],
+            hides_steps=False,
+            warnings=[],
+            needs_consent=False,
+        )
 
     async def act(self, run_id: str, action: Action) -> ActionReply:
         self._note((run_id, action))

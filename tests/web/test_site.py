@@ -97,6 +97,7 @@ async def test_a_program_finds_and_retries_what_failed(store_url: str) -> None:
         run_id = await deliver(client)
         await becomes(client, run_id, "failed")
         problems = (await client.get(f"{V1}/runs?problems=true")).json()["items"]
+        plan = await client.get(f"{V1}/runs/{run_id}/plan?verb=retry")
         done = await client.post(f"{V1}/runs/{run_id}/retry", json={}, headers={"Idempotency-Key": "k1"})
         again = await client.post(f"{V1}/runs/{run_id}/retry", json={}, headers={"Idempotency-Key": "k1"})
         await becomes(client, run_id, "completed")
@@ -105,12 +106,46 @@ async def test_a_program_finds_and_retries_what_failed(store_url: str) -> None:
         audit = (await client.get(f"{V1}/audit")).json()["items"]
 
     assert [one["run_id"] for one in problems] == [run_id]
-    assert [done.status_code, again.status_code] == [200] * 2
+    assert [plan.status_code, done.status_code, again.status_code] == [200] * 3
+    assert plan.json()["verb"] == "retry"
     assert [done.json()["is_duplicate"], again.json()["is_duplicate"]] == [False, True]
     assert (late.status_code, late.json()["code"]) == (409, "state_conflict")
     assert event.json()["payload"]["note"] == "<script>alert(1)</script>"
     assert [(one["verb"], one["actor"]) for one in audit if one["run_id"]] == [("retry", "token:ci")]
     assert {one["verb"] for one in audit if not one["run_id"]} == {"user_added", "token_added"}
+
+
+@pytest.mark.anyio
+async def test_a_restart_that_would_do_something_outside_again_takes_its_plan(store_url: str) -> None:
+    app = App(store_url, poll="20ms", linger="0s")
+    charged: list[str] = []
+
+    @app.step(effect="outside")
+    async def charge(order: str) -> str:
+        charged.append(order)
+        return order
+
+    @app.workflow
+    async def order(ctx: Context, name: str) -> str:
+        return await charge(name)
+
+    async with served(app) as client:
+        run_id = (await app.start(order, "o1")).run_id
+        await becomes(client, run_id, "completed")
+        refused = await client.post(f"{V1}/runs/{run_id}/restart", json={})
+        plan = (await client.get(f"{V1}/runs/{run_id}/plan?verb=restart")).json()
+        kept = (await client.get(f"{V1}/runs/{run_id}/plan?verb=restart&keep=charge")).json()
+        stale = await client.post(f"{V1}/runs/{run_id}/restart", json={"plan": kept["token"]})
+        done = await client.post(f"{V1}/runs/{run_id}/restart", json={"plan": plan["token"]})
+        await becomes(client, run_id, "completed")
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "plan_needed")
+    assert refused.json()["plan"]["token"] == plan["token"]
+    assert plan["outside_again"] == ["charge"]
+    assert kept["outside_again"] == []
+    assert stale.status_code == 409
+    assert done.status_code == 200
+    assert charged == ["o1", "o1"]
 
 
 @pytest.mark.anyio

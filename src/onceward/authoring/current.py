@@ -95,22 +95,34 @@ class Frame:
     __slots__ = (
         "accepts",
         "is_over",
+        "is_transaction",
         "key",
         "key_scope",
         "made",
         "nested",
+        "posts",
         "requests",
         "session",
         "try_number",
     )
 
-    def __init__(self, session: Session, key: StepKey, try_number: int, key_scope: KeyScope = "step") -> None:
+    def __init__(
+        self,
+        session: Session,
+        key: StepKey,
+        try_number: int,
+        key_scope: KeyScope = "step",
+        *,
+        is_transaction: bool = False,
+    ) -> None:
+        self.is_transaction = is_transaction
         self.session = session
         self.key = key
         self.try_number = try_number
         self.key_scope: KeyScope = key_scope
         self.requests: dict[tuple[str, str], int] = {}
         self.accepts: list[Accept] = []
+        self.posts = 0  # what the body emitted and started within transactions of its own
         self.nested: dict[str, int] = {}
         self.is_over = False  # what a task that outlives the body emits would be lost
         self.made: MadeCalls | None = None  # the body's calls of verbs, from the first on
@@ -128,6 +140,11 @@ class Frame:
         self.nested[name] = number = self.nested.get(name, 0) + 1
         wider: KeyScope = "business" if "business" in (key_scope, self.key_scope) else "step"
         return self._key(wider, name, number)
+
+    def posted_id(self) -> str:
+        """Give the id of the next event that the body writes within a transaction of its own."""
+        self.posts += 1
+        return self._key("step", "within", self.posts)
 
     def request_key(self, method: str, url: str) -> str:
         """Give the key of the next request that the body sends.

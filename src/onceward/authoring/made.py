@@ -94,7 +94,7 @@ def _as_written(call: Any) -> str:
     """Give a call as its code reads, as far as it tells which one it is."""
     owner, _, verb = call.__qualname__.rpartition(".")
     given = call.cr_frame.f_locals
-    if owner == "App":
+    if owner == "Sending":
         first = given.get("type", given.get("workflow"))
         return f"app.{verb}({getattr(first, '__name__', None) or shown(first)}, …)"
     name = given.get("name")

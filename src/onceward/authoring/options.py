@@ -31,6 +31,24 @@ UNKNOWN = ("retry", "ask")
 
 
 @dataclass(frozen=True, slots=True)
+class Database:
+    """Where transactions of the user's are; made by `App.transactions`.
+
+    Attributes:
+        connect: what gives a connection; None means what the app was told.
+        has_marker: it is not the store's database: a marker there says what was committed.
+        insists: transactions run where a SQLite file could be damaged.
+    """
+
+    connect: Any
+    has_marker: bool = False
+    insists: bool = False
+
+
+APP_DATABASE = Database(None)
+
+
+@dataclass(frozen=True, slots=True)
 class StepOptions:
     """How one step is tried.
 
@@ -44,6 +62,7 @@ class StepOptions:
         unknown: what becomes of it when it began and has no saved end; None for running it again, or
             for failing where it may be tried once only.
         undo: what gives back what it did.
+        database: where its body and its checkpoint are one transaction; None for an ordinary step.
     """
 
     retry: Retry = DEFAULT_STEP_RETRY
@@ -54,6 +73,12 @@ class StepOptions:
     unknown: Unknown | None = None
     undo: Undo | None = None
     recorded: dict[str, Any] = field(init=False, compare=False, default_factory=dict)
+    database: Database | None = None
+
+    @property
+    def kind(self) -> str:
+        """Give the kind of its record."""
+        return "run" if self.database is None else "transaction"
 
     def __post_init__(self) -> None:
         """Refuse what is no policy before it is asked for one, which is when the step fails."""
@@ -88,7 +113,9 @@ class StepOptions:
 
     @property
     def if_unknown(self) -> Literal["retry", "fail", "ask", "check"]:
-        """Give what an unknown outcome leads to."""
+        """Give what an unknown outcome leads to; that of a transaction can be looked up."""
+        if self.database is not None:
+            return "retry"
         if self.unknown is None:
             # How long its receiver knows the key was said: until then it is safe to run again.
             return "fail" if self.retry.is_once and self.key_memory_ms is None else "retry"

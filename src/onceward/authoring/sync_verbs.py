@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import Any, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from onceward.authoring.calls import prepare, uuid_kind
 from onceward.authoring.current import Session, wait_in_thread
@@ -16,6 +16,7 @@ from onceward.authoring.keys import KeyScope
 from onceward.authoring.options import Unknown
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
+from onceward.authoring.transaction import Transaction, prepared
 from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
@@ -87,6 +88,64 @@ class SyncStepVerbs:
     ) -> Any:
         """Run a function as a step and give its result; see `StepVerbs.run`."""
         function, item, options, kwargs = prepare(name, function, args, kwargs)
+        caller = threading.current_thread()
+        return self._wait(self._session.step(name, item, function, args, kwargs, options, caller))
+
+    @overload
+    def transaction(
+        self,
+        name: str,
+        function: Transaction[P, Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    def transaction(
+        self, name: str, function: Transaction[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    def transaction(
+        self,
+        name: str,
+        function: Callable[Concatenate[Any, P], Awaitable[R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    def transaction(
+        self, name: str, function: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    def transaction(
+        self,
+        name: str,
+        function: Callable[[Any, *Ts], Awaitable[R]],
+        /,
+        *args: *Ts,
+        item: object = ...,
+        retry: Retry = ...,
+        timeout: Duration | None = ...,
+        connect: Any = ...,
+    ) -> R: ...
+    @overload
+    def transaction(
+        self,
+        name: str,
+        function: Callable[[Any, *Ts], R],
+        /,
+        *args: *Ts,
+        item: object = ...,
+        retry: Retry = ...,
+        timeout: Duration | None = ...,
+        connect: Any = ...,
+    ) -> R: ...
+    def transaction(  # type: ignore[misc]  # likewise
+        self, name: str, function: Any, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Commit rows and the checkpoint in one transaction; see `StepVerbs.transaction`."""
+        function, item, options, kwargs = prepared(name, function, args, kwargs)
         caller = threading.current_thread()
         return self._wait(self._session.step(name, item, function, args, kwargs, options, caller))
 

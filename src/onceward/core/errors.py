@@ -408,6 +408,17 @@ class CallOutsideStep(StepMisuse):
     title = "An emit or start outside a step"
 
 
+class TransactionMisuse(StepMisuse):
+    """A transaction that cannot commit together with its checkpoint; it was rolled back, never retried.
+
+    Its connection leads to another database than the store's, it was begun inside another transaction,
+    its body ended it, or a connection of that kind cannot be used there.
+    """
+
+    code = "transaction_misuse"
+    title = "A transaction was used wrongly"
+
+
 class NotAwaited(StepMisuse):
     """A verb was called without ``await``, so that nothing of it was done; never retried.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from onceward.core.states import RunState
+from onceward.core.states import RUN_AGAIN, RunState
 
 if TYPE_CHECKING:
     from onceward.core.ports import Batch, Steer
@@ -40,6 +40,10 @@ REGISTRY: dict[str, str] = {
     "accept.before_reply": "A delivery's reply is about to leave.",
     "step.before_body": "All earlier checkpoints are durable and a step's body is about to run.",
     "step.after_body": "A step's body has ended, its outcome is not yet handed over to be saved.",
+    "transaction.before_commit": "A transaction of the user's with a step's checkpoint in it is about to be committed.",
+    "transaction.after_commit": "A transaction of the user's with a step's checkpoint in it is committed, nobody is told.",
+    "outbox.before_accept": "An event that a transaction wrote was found and is about to be taken in.",
+    "outbox.after_accept": "An event that a transaction wrote is taken in and about to leave the outbox.",
     "heartbeat.before_renew": "The lease is about to be renewed.",
     "load.after_claim": "Runs are claimed and their histories are about to be read.",
     "migrate.statement": "A statement of a migration has run; its transaction is open.",
@@ -83,7 +87,7 @@ def kinds(batch: Batch) -> tuple[str, ...]:
     for advance in batch.advances:
         if any(step.state != "open" for step in advance.steps):
             found.add("save")
-        if any(step.kind in ("run", "undo") and step.state == "open" for step in advance.steps):
+        if any(step.kind in RUN_AGAIN and step.state == "open" for step in advance.steps):
             found.add("step_start")
         if advance.move is not None:
             state = advance.move.state

@@ -317,8 +317,8 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         item: which element of a loop; empty for none.
         ordinal: which use of that name and item, counted from 1.
         seq: the order in which outcomes were saved.
-        kind: ``run``, ``sleep``, ``call``, ``start``, ``emit``, ``uuid``, ``now``, ``random``
-            or ``undo``.
+        kind: ``run``, ``sleep``, ``call``, ``start``, ``emit``, ``uuid``, ``now``, ``random``, ``undo``
+            or ``transaction``.
         state: ``open``, ``done``, ``failed``, ``cancelled`` or ``cut``.
         attempt: of the run, in which this was saved.
         started_at: when it began.
@@ -442,6 +442,34 @@ class AuditRow(msgspec.Struct, frozen=True, gc=False):
     actor: str
     detail: str | None = None
     request_id: str | None = None
+
+
+class OutboxRow(msgspec.Struct, frozen=True, gc=False):
+    """An event that somebody's transaction wrote and nobody has taken in yet.
+
+    Attributes:
+        outbox_id: its id; later ones are greater.
+        at: when it was written.
+        body: JSON text of a `Posted`.
+    """
+
+    outbox_id: str
+    at: Millis
+    body: str
+
+
+class Posted(msgspec.Struct, frozen=True):
+    """An event on its way through the outbox.
+
+    Attributes:
+        event: as it will be stored, but for the time.
+        run: the run that it starts, for a start; an emit's are found when it is taken in.
+        parent: id, generation and depth of the run in whose step it was written.
+    """
+
+    event: EventRow
+    run: NewRun | None = None
+    parent: tuple[str, int, int] | None = None
 
 
 class WorkflowRow(msgspec.Struct, frozen=True):

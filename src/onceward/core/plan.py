@@ -19,10 +19,10 @@ from onceward.core.effects import StepEffect, effect_of
 from onceward.core.idempotency import business_parts, composed_key
 from onceward.core.model import Millis, RunRow, StepKey, StepRow
 from onceward.core.shown import shown
-from onceward.core.states import TERMINAL, Effect, RunState, StepState, Verb
+from onceward.core.states import RUN_AGAIN, TERMINAL, Effect, RunState, StepState, Verb
 from onceward.core.steer import Reply
 
-BODIES = frozenset({"run", "transaction", "undo"})
+BODIES = RUN_AGAIN
 """Kinds of steps that run code of the user's, and hand out a key."""
 
 MAKES_RUNS = {"emit": "emits its event", "start": "starts its run", "call": "calls its run"}
@@ -210,7 +210,12 @@ def make_plan(
         warnings: to say first.
     """
     is_anew = reply.effect in (Effect.NEW_GENERATION, Effect.NEW_RUN)
+    if is_anew:  # what was undone is not undone again, and a step that was undone is done anew
+        rows = [row for row in rows if row.kind != "undo"]
     business = business_parts(namespace, run.workflow, run.key, run.source, run.event_id)
+    if is_anew:
+        # What was undone is undone; what the new one undoes are its own steps.
+        rows = [row for row in rows if row.kind != "undo"]
     steps = []
     for row in rows:
         fate = _fate(row, is_anew=is_anew, is_kept=row.key in kept, is_reopened=row.key in reopened)

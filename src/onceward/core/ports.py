@@ -7,8 +7,9 @@ the command line and frameworks without an event loop share one implementation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -22,6 +23,7 @@ from onceward.core.model import (
     KeyClaim,
     Millis,
     NewRun,
+    OutboxRow,
     ProcessRow,
     RefusalRow,
     RunRow,
@@ -33,6 +35,8 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.states import RunState
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -216,6 +220,63 @@ class Look(msgspec.Struct, frozen=True):
     owned: int  # runs that are ours in the store
     woken: tuple[str, ...]  # of these, the ones that something woke
     replaced: tuple[str, ...] = ()  # of anybody: runs to be cancelled, since a newer one waits for their key
+    has_outbox: bool = False  # events wait to be taken in
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One statement for a connection of the user's, with named ``:parameters``."""
+
+    sql: str
+    values: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+
+Script = Generator[Ask, Sequence[Sequence[Any]], T]
+"""Statements one after the other, each answered with its rows: for drivers that block and that do not."""
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What a transaction of the user's begins with.
+
+    Attributes:
+        process_id: of this process.
+        mark: drawn; tells this transaction from any other on its connection.
+        idle_ms: how long the server bears it when the client stands still.
+        insists: whether the user wants it where the database could be damaged.
+    """
+
+    process_id: str
+    mark: str
+    idle_ms: Millis
+    insists: bool = False
+
+
+class Within(Protocol):
+    """What a store says on a connection of the user's; it only gives the words.
+
+    Raises:
+        TransactionMisuse: from each: that connection does not lead to this store.
+    """
+
+    @property
+    def dialect(self) -> str:
+        """Give ``sqlite`` or ``postgres``."""
+        ...
+
+    def opened(self, opening: Opening) -> Script[None]:
+        """Give what comes first in a step's transaction."""
+        ...
+
+    def seal(self, run_id: str, generation: int, fence: int, step: StepRow, mark: str) -> Script[bool]:
+        """Give what comes last: the checkpoint. False when the run or the step is not to be had any more."""
+        ...
+
+    def checked(self, process_id: str) -> Script[None]:
+        """Give what looks whether the connection leads to this store."""
+        ...
+
+    def post(self, row: OutboxRow) -> Script[None]:
+        """Give what writes an event for the worker to take in after the commit."""
+        ...
 
 
 class RunFilter(msgspec.Struct, frozen=True):
@@ -250,7 +311,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
-class Store(Credentials, ConsoleReads, Protocol):
+class Store(ConsoleReads, Credentials, Protocol):
     """Where events and runs are kept. Every method blocks; each is one transaction.
 
     Raises:
@@ -336,6 +397,30 @@ class Store(Credentials, ConsoleReads, Protocol):
 
     def add_audit(self, row: AuditRow) -> bool:
         """Log what changes no run; False if its request has an entry."""
+        ...
+
+    # transactions of the user's
+    def within(self) -> Within:
+        """Give what is said on connections of the user's."""
+        ...
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep this process's other writers away for as long as a transaction of the user's lasts.
+
+        Only where they would wait for its locks anyway. Entered and left by one thread.
+        """
+        ...
+
+    def settled(self, run_id: str, generation: int, key: StepKey) -> StepRow | None:
+        """Give a step's record when no transaction that could change it is under way any more."""
+        ...
+
+    def outbox(self, limit: int) -> list[OutboxRow]:
+        """Give events that wait to be taken in, oldest first."""
+        ...
+
+    def forget_posted(self, outbox_ids: Sequence[str]) -> None:
+        """Drop events from the outbox that were taken in."""
         ...
 
     # reads

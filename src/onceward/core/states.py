@@ -55,6 +55,10 @@ class StepState(StrEnum):
     CUT = "cut"
 
 
+RUN_AGAIN = frozenset({"run", "transaction", "undo"})
+"""Kinds of records of steps with a body, which is tried again while they are open."""
+
+
 class Move(StrEnum):
     """What changes a run's state from inside: its holder or the passage of time."""
 

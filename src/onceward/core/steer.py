@@ -127,7 +127,7 @@ def decide(
         reopen = [
             row.key
             for row in open_rows
-            if row.kind == "run" or (row.kind == "undo" and row.wake_at is not None)
+            if row.kind in ("run", "transaction") or (row.kind == "undo" and row.wake_at is not None)
         ]
     elif effect is Effect.NEW_GENERATION:
         _go_on(move, run, now, deadline_ms)

@@ -64,4 +64,4 @@ def start_accept(
         received_at=now,
         content_hash=content_hash,
     )
-    return Accept(event, [worker.placed(worker.keys.keyed(run, event, workflow), route)])
+    return Accept(event, [worker.keys.keyed(run, event, workflow)])

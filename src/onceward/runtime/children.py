@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from onceward.core import errors
 from onceward.core.model import RunRow
 from onceward.core.ports import RunMove
 from onceward.core.states import TERMINAL
@@ -103,3 +104,8 @@ class Children:
         for child in await worker.insist(worker.read, worker.store.children, run.run_id):
             if child.is_called and child.parent_generation != run.generation and child.state not in TERMINAL:
                 await self.cancel(child.run_id)
+
+
+async def no_steering(run_id: str, verb: str, actor: str = "parent") -> None:  # noqa: ARG001
+    """Refuse: the app says how its runs are steered."""
+    raise errors.ConfigError(f"{verb} of run {run_id} needs an app.")

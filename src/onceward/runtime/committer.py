@@ -170,9 +170,12 @@ class Committer:
         return future
 
     def add(self, pending: PendingAdvance) -> None:
-        """Commit what gathers in *pending* with the next batch."""
-        self._advances.append(pending)
+        """Commit what gathers in *pending* with the next batch.
+
+        Whoever adds it fills it right afterwards, so what goes at once is what was added before it.
+        """
         self._schedule()
+        self._advances.append(pending)
 
     def claim(self) -> None:
         """Make a batch soon, even if only to claim."""

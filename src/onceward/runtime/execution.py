@@ -384,17 +384,17 @@ class Execution(Journal):
             if options.undo is not None:
                 self.undoing.note(self, key, function, args, kwargs, options)
             has_records = self.recall.is_needed(self.cancel.is_on) or self.undoing.is_rewinding
-            record = await self.saved(key, "run") if has_records else None
+            record = await self.saved(key, options.kind) if has_records else None
             try:
                 facts = facts_of(function)
             except errors.ConfigError as error:
-                self._refuse_function(key, record, error)
+                self._refuse_function(key, options.kind, record, error)
             if record is not None and record.state is not StepState.OPEN:
                 return self.answer(record, facts.result)
-            call = Call(key, function, facts, args, kwargs, options)
+            call = Call(key, function, facts, args, kwargs, options, options.kind)
             return await run_step(self, call, record)
         except asyncio.CancelledError as error:
-            self._note_cut(key, "run", error)
+            self._note_cut(key, options.kind, error)
             raise
         finally:
             self._leave()
@@ -403,7 +403,9 @@ class Execution(Journal):
         """Run a function inside a step's body: an async one here, a plain one in a thread."""
         return await call_body(self, function, args, kwargs, is_coroutine_function(function))
 
-    def _refuse_function(self, key: StepKey, record: StepRow | None, error: errors.ConfigError) -> NoReturn:
+    def _refuse_function(
+        self, key: StepKey, kind: str, record: StepRow | None, error: errors.ConfigError
+    ) -> NoReturn:
         """Fail a step whose function cannot be one: its result has no stored form."""
         if record is not None and record.state is StepState.FAILED:
             raise failure_of(record)
@@ -411,7 +413,7 @@ class Execution(Journal):
             self.mismatch(key, error.what)
         now = self.worker.now_ms()
         text = error_text(error, is_final=True)
-        row = self.row(key, "run", StepState.FAILED, now, record=record, error=text)
+        row = self.row(key, kind, StepState.FAILED, now, record=record, error=text)
         self.save(row)
         raise failure_of(row) from None
 
@@ -469,9 +471,13 @@ class Execution(Journal):
         event_id: str | None,
         subject: str | None,
         occurred_at: Millis | None,
+        *,
+        is_posted: bool = False,
     ) -> Accept:
         """Emit inside a step's body: stored if and only if the step's outcome is."""
-        return starts.emit_inside(self, frame, type_, payload, event_id, subject, occurred_at)
+        return starts.emit_inside(
+            self, frame, type_, payload, event_id, subject, occurred_at, is_posted=is_posted
+        )
 
     async def start(
         self,
@@ -500,9 +506,11 @@ class Execution(Journal):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         event_id: str | None,
+        *,
+        is_posted: bool = False,
     ) -> Accept:
         """Start a run inside a step's body: it exists if and only if the step's outcome does."""
-        return starts.start_inside(self, frame, workflow, args, kwargs, event_id)
+        return starts.start_inside(self, frame, workflow, args, kwargs, event_id, is_posted=is_posted)
 
     def child_ended(self, child: RunRow) -> None:
         """Hear that a called run ended."""

@@ -31,6 +31,11 @@ verb on a run that another process holds is answered after a little more: then n
 did before can begin any more, and nobody had to tell its holder (I17)."""
 
 
+AHEAD = 64
+"""How far ahead a checkpoint is numbered that somebody's transaction commits: what other branches save
+until the code sees it comes before it, as they do."""
+
+
 class Journal:
     """The writing half of a loaded run.
 
@@ -62,6 +67,8 @@ class Journal:
         self._confirmed_at = confirmed_at
         self.hold_record: StepRow | None = None
         self._seq = max(row.seq for row in history) if history else 0
+        self._ahead = 0  # the number of a checkpoint that is being committed elsewhere
+        self._window: asyncio.Lock | None = None
         self._pending: PendingAdvance | None = None
         self._previous: PendingAdvance | None = None  # the one before, until it is durable
         self._latest: dict[StepKey, StepRow | None] = {}  # records of this go; None for results
@@ -106,8 +113,13 @@ class Journal:
         self._latest[row.key] = row if is_whole else None
         if accepts:
             pending.accepts.extend(accepts)
-        if self.run.crashes and row.state is not StepState.OPEN:
+        if row.state is not StepState.OPEN:
+            self._progressed()
+
+    def _progressed(self) -> None:
+        if self.run.crashes:
             self.run.crashes = 0  # a new checkpoint: it is not what kills its holders
+            pending = self.operation()
             pending.move = ending.move_of(self, self.run.state)
             pending.future.add_done_callback(lambda _: self.worker.cleared(self.run_id))
 
@@ -126,6 +138,11 @@ class Journal:
             read, states = self.worker.read, self.worker.store.states
             self._confirm(asked_at, await self.worker.insist(read, states, [self.run_id]))
         self.check_usable()
+
+    async def confirmed(self) -> None:
+        """Return when the store has said anew that the run is ours, and everything is durable."""
+        self._confirmed_at = float("-inf")
+        await self.durable()
 
     def _is_confirmed(self) -> bool:
         """Say whether the store said a moment ago that the run is ours."""
@@ -192,6 +209,8 @@ class Journal:
             more = {**_kept_facts(record), **more}
             more.setdefault("begun", record.begun)
         self._seq += 1
+        if self._seq == self._ahead:
+            self._seq += 1
         return StepRow(
             name=key.name,
             item=key.item,
@@ -204,6 +223,27 @@ class Journal:
             ended_at=None if is_open else self.worker.now_ms(),
             **more,
         )
+
+    @property
+    def window(self) -> asyncio.Lock:
+        """Give what transactions of this run take turns by to commit: they are seen in that order."""
+        if self._window is None:
+            self._window = asyncio.Lock()
+        return self._window
+
+    def sealing(self, key: StepKey, kind: str, started_at: Millis, tries: int, output: str) -> StepRow:
+        """Give the checkpoint that a transaction of the user's will commit; in the window."""
+        seq = self._seq
+        self._seq += AHEAD
+        row = self.row(key, kind, StepState.DONE, started_at, tries=tries, output=output)
+        self._seq, self._ahead = seq, row.seq
+        return row
+
+    def sealed(self, row: StepRow) -> None:
+        """Take note that a transaction of the user's has committed a checkpoint."""
+        self._seq = max(self._seq, row.seq)
+        self._latest[row.key] = None
+        self._progressed()
 
     def latest(self, key: StepKey) -> StepRow | None:
         """Give the newest record of a step, if it is no result."""

@@ -94,13 +94,13 @@ class Recall:
         """Give saved steps that were not asked for by the code."""
         return [str(key) for key in self._records if key not in self._asked]
 
-    def missed(self, kind: str, before: int) -> list[str]:
+    def missed(self, kind: str, before: int | None) -> list[str]:
         """Give the results of this run of a kind, saved before a number, that the code did not ask for."""
         return [
             str(row.key)
             for row in self._records.values()
-            if row.kind == kind and row.state is StepState.DONE and row.origin is None and row.seq < before
-            if row.key not in self._asked
+            if row.kind == kind and row.state is StepState.DONE and row.origin is None
+            if (before is None or row.seq < before) and row.key not in self._asked
         ]
 
     def set_aside(self, kind: str, after: int) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from onceward.authoring.current import Frame
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, ids, json_plain
@@ -69,15 +71,33 @@ def emit_inside(
     event_id: str | None,
     subject: str | None,
     occurred_at: Millis | None,
+    *,
+    is_posted: bool = False,
 ) -> Accept:
-    """Emit inside a step's body: stored if and only if the step's outcome is."""
+    """Emit inside a step's body: stored if and only if the step's outcome is.
+
+    One that is posted hangs on another transaction, which the body may make more than once: its id
+    is the same then.
+    """
     _check_open(frame, "emit")
+    if is_posted:
+        posted_id = event_id or frame.posted_id()
+        accept = _emit_accept(
+            execution, f"emit/{type_}", posted_id, type_, payload, subject, occurred_at=occurred_at
+        )
+        return accept if event_id is not None else _unhashed(accept)
     source = f"emit/{type_}" if event_id is not None else f"run/{execution.run_id}"
     if event_id is None:
         event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1)
     accept = _emit_accept(execution, source, event_id, type_, payload, subject, occurred_at=occurred_at)
     frame.accepts.append(accept)
     return accept
+
+
+def _unhashed(accept: Accept) -> Accept:
+    """Give it without the mark of its content: a body that runs again may say it in other words."""
+    event = msgspec.structs.replace(accept.event, content_hash=None)
+    return msgspec.structs.replace(accept, event=event)
 
 
 def start_inside(
@@ -87,9 +107,16 @@ def start_inside(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     event_id: str | None,
+    *,
+    is_posted: bool = False,
 ) -> Accept:
     """Start a run inside a step's body: it exists if and only if the step's outcome does."""
     _check_open(frame, "start")
+    if is_posted:
+        posted_id = event_id or frame.posted_id()
+        source = f"start/{workflow.name}"
+        accept = _child_accept(execution, workflow, args, kwargs, source, posted_id, is_called=False)
+        return accept if event_id is not None else _unhashed(accept)
     source = f"start/{workflow.name}" if event_id is not None else f"run/{execution.run_id}"
     if event_id is None:
         event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1, ids.START)

@@ -27,6 +27,7 @@ from onceward.runtime import key_memory, unknown
 from onceward.runtime.functions import FunctionFacts, is_coroutine_function
 from onceward.runtime.records import error_text, failure_of, one_line
 from onceward.runtime.threads import NotBegun
+from onceward.runtime.transactions.commit import TransactionTry
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
@@ -118,7 +119,8 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
         if key_since is not None:
             key_memory.check(execution, key, options, key_since, tries)
         tries += 1
-        frame = Frame(execution, key, tries, options.key_scope)
+        in_transaction = options.database is not None
+        frame = Frame(execution, key, tries, options.key_scope, is_transaction=in_transaction)
         if options.keeps_start:
             begun = unknown.begin(execution, call, frame, key_since or first_at)
             with execution.in_flight(key):  # a stop waits for it, or the record would ask in vain
@@ -133,6 +135,13 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
                 failpoints.hit("step.before_body", str(key))
                 # A process that was stopped right here for longer than its lease must not begin.
                 await execution.durable()
+            if options.database is not None:
+                one = TransactionTry(execution, frame, call.function, facts, options.database, began_at)
+                value = await _body(execution, frame, one, args, kwargs, options, True)
+                execution.check_usable()
+                if execution.recall.has_queue():
+                    await execution.recall.take_turn()
+                return value
             value = await _body(execution, frame, call.function, args, kwargs, options, facts.is_async)
             if failpoints.is_armed():
                 failpoints.hit("step.after_body", str(key))
@@ -188,7 +197,15 @@ async def _happened(
     execution: Execution, call: Call, found: unknown.Found, started_at: Millis, tries: int
 ) -> Any:
     """Save a result that was found out, and give it."""
-    row = execution.row(call.key, call.kind, StepState.DONE, started_at, tries=tries, output=found.text)
+    row = execution.row(
+        call.key,
+        call.kind,
+        StepState.DONE,
+        started_at,
+        tries=tries,
+        output=found.text,
+        **call.options.recorded,
+    )
     execution.save(row)
     if execution.recall.has_queue():
         await execution.recall.take_turn()

@@ -109,10 +109,11 @@ class Undoing:
         """
         self.is_over = True
         await _end_branches(execution)
-        if self.mark is not None and (missed := execution.recall.missed("run", self.mark.seq)):
+        before = None if self.mark is None else self.mark.seq
+        if self.is_rewinding and (missed := execution.recall.missed("run", before)):
             named = ", ".join(repr(one) for one in missed[:10])
             execution.mismatch(MARK, f"whether {named} must be undone is not known, the code no longer asks")
-        todo = self._todo(execution, None if self.mark is None else self.mark.seq, is_over=True)
+        todo = self._todo(execution, before, is_over=True)
         if self.mark is None and not todo:
             return
         if self.mark is None:

@@ -67,6 +67,7 @@ def begin(execution: Execution, call: Call, frame: Frame, started_at: Millis) ->
         started_at,
         tries=frame.try_number - 1,
         begun=begun.to_text(),
+        **call.options.recorded,
     )
     execution.save(row)
     return begun
@@ -136,7 +137,14 @@ def _fail(execution: Execution, call: Call, begun: Begun, started_at: Millis) ->
     text = error_text(error, is_final=True)
     tries, kept = begun.try_number, begun.to_text()
     row = execution.row(
-        call.key, call.kind, StepState.FAILED, started_at, tries=tries, error=text, begun=kept
+        call.key,
+        call.kind,
+        StepState.FAILED,
+        started_at,
+        tries=tries,
+        error=text,
+        begun=kept,
+        **call.options.recorded,
     )
     execution.save(row)
     raise failure_of(row)
@@ -186,7 +194,14 @@ async def _check(
     wake_at = worker.now_ms() + decision.delay_ms
     text = begun.to_text()
     row = execution.row(
-        call.key, call.kind, StepState.OPEN, started_at, tries=tries, wake_at=wake_at, begun=text
+        call.key,
+        call.kind,
+        StepState.OPEN,
+        started_at,
+        tries=tries,
+        wake_at=wake_at,
+        begun=text,
+        **call.options.recorded,
     )
     execution.save(row)
     await execution.durable()
@@ -210,7 +225,15 @@ async def ask(execution: Execution, call: Call, begun: Begun, tries: int, starte
     )
     known_results.setdefault(execution.worker, {})[execution.run.workflow, call.key.name] = call.facts.result
     text = begun.to_text()
-    row = execution.row(call.key, call.kind, StepState.OPEN, started_at, tries=tries, begun=text)
+    row = execution.row(
+        call.key,
+        call.kind,
+        StepState.OPEN,
+        started_at,
+        tries=tries,
+        begun=text,
+        **call.options.recorded,
+    )
     execution.questions[call.key] = row
     try:
         await execution.parking.park(None)

@@ -28,7 +28,7 @@ from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL
 from onceward.core.takeover import SUSPECT_FROM
 from onceward.runtime.accepting import accept_registered
-from onceward.runtime.children import Children
+from onceward.runtime.children import Children, no_steering
 from onceward.runtime.claimed import claimed_row, held_move, is_fresh
 from onceward.runtime.commits import ThreadWriter, Writer
 from onceward.runtime.committer import Committer, PendingAdvance
@@ -41,6 +41,7 @@ from onceward.runtime.looking import Looking
 from onceward.runtime.routes import Route, Routes
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
+from onceward.runtime.transactions.outbox import Outbox, Transactions
 
 _log = logging.getLogger("onceward.worker")
 
@@ -139,10 +140,11 @@ class Worker:
         self.ends = Ends(self)
         self.children = Children(self)
         self.keys = Keys(self)
+        self.outbox, self.transactions = Outbox(self, self._looking.hint), Transactions(self)
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
         self._rejoined = asyncio.Event()
-        self.steer_child: Callable[..., Coroutine[Any, Any, None]] = _no_steering
+        self.steer_child: Callable[..., Coroutine[Any, Any, None]] = no_steering
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -590,7 +592,3 @@ class Worker:
         self._rejoined.set()
         self.renewed(self.lease_until)
         self.claim_due()
-
-
-async def _no_steering(run_id: str, verb: str, actor: str = "parent") -> None:  # noqa: ARG001
-    raise errors.ConfigError(f"{verb} of run {run_id} needs an app.")

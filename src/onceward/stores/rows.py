@@ -18,6 +18,7 @@ from onceward.core.model import (
     AuditRow,
     DeliveryRow,
     EventRow,
+    OutboxRow,
     ProcessRow,
     RefusalRow,
     RunRow,
@@ -53,6 +54,7 @@ COLUMN_MACROS: Mapping[str, str] = {
     "skip": columns(SkippedRow, "s"),
     "credential": columns(Credential, "c"),
     "session": columns(SessionRow, "s"),
+    "outbox": columns(OutboxRow, "o"),
 }
 """Macros for the ``select`` lists of the statements."""
 
@@ -76,6 +78,7 @@ TABLES = (
     "waiter",
     "credential",
     "session",
+    "outbox",
 )
 """Every table with rows of a namespace, without prefix."""
 

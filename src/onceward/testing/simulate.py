@@ -94,33 +94,39 @@ def run_seed(
     )
 
 
-def run_seeds(seeds: Sequence[int], *, bug: str = "", is_keyed: bool = False) -> list[Outcome]:
+def run_seeds(
+    seeds: Sequence[int], *, bug: str = "", is_keyed: bool = False, is_doubtful: bool = False
+) -> list[Outcome]:
     """Run several worlds, one after the other."""
-    return [run_seed(seed, bug=bug, is_keyed=is_keyed) for seed in seeds]
+    return [run_seed(seed, bug=bug, is_keyed=is_keyed, is_doubtful=is_doubtful) for seed in seeds]
 
 
-def _outcomes(first: int, count: int, bug: str, jobs: int, *, is_keyed: bool) -> Iterator[Outcome]:
+def _outcomes(first: int, count: int, bug: str, jobs: int, **kind: bool) -> Iterator[Outcome]:
     chunks = [range(start, min(start + CHUNK, first + count)) for start in range(first, first + count, CHUNK)]
     if jobs == 1 or len(chunks) == 1:
         for chunk in chunks:
-            yield from run_seeds(chunk, bug=bug, is_keyed=is_keyed)
+            yield from run_seeds(chunk, bug=bug, **kind)
         return
     # Not forked: a fork would take over whatever threads and connections this process has.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(chunks)), mp_context=context) as pool:
-        for future in [pool.submit(run_seeds, chunk, bug=bug, is_keyed=is_keyed) for chunk in chunks]:
+        for future in [pool.submit(run_seeds, chunk, bug=bug, **kind) for chunk in chunks]:
             yield from future.result()
 
 
-def _tell(outcome: Outcome, bug: str, *, whole: bool, is_keyed: bool) -> None:
+def _tell(outcome: Outcome, bug: str, *, whole: bool, **kind: bool) -> None:
     """Print what broke, how to see it again, and what led to it."""
     line = outcome.violations[0]
     print(line)
-    if is_keyed:
-        print(f"    again: python -m onceward.testing.simulate --keys --seeds 1 --from {outcome.seed}")
+    flag = "--keys" if kind.get("is_keyed") else "--doubt" if kind.get("is_doubtful") else ""
+    if flag:
+        planted = f" --bug {bug}" if bug else ""
+        print(
+            f"    again: python -m onceward.testing.simulate {flag} --seeds 1 --from {outcome.seed}{planted}"
+        )
     else:
         print(f"    again: make sim SEEDS=1 FROM={outcome.seed}{f' BUG={bug}' if bug else ''}")
-    trace = run_seed(outcome.seed, bug=bug, keep_trace=True, is_keyed=is_keyed).trace
+    trace = run_seed(outcome.seed, bug=bug, keep_trace=True, **kind).trace
     if not whole:
         subject = next((word.rstrip(":") for word in line.split() if word.startswith("run_")), "")
         trace = [told for told in trace if subject in told or " FAULT " in told or " dead " in told]
@@ -134,27 +140,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m onceward.testing.simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2_000, help="how many worlds")
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed")
-    parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant this bug; it must be found")
+    parser.add_argument(
+        "--bug", default="", choices=["", *BUGS, *DOUBTFUL_BUGS], help="plant this bug; it must be found"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--keys", action="store_true", help="worlds of runs with keys")
+    parser.add_argument("--doubt", action="store_true", help="worlds of steps of unknown outcome")
     parser.add_argument("--trace", action="store_true", help="print the whole trace of broken seeds")
     parser.add_argument("--list-bugs", action="store_true", help="say what can be planted, and stop")
     asked = parser.parse_args(arguments)
     if asked.list_bugs:
-        for name, bug in BUGS.items():
+        for name, bug in {**BUGS, **DOUBTFUL_BUGS}.items():
             print(f"{name:24} {bug.sentence}")
         return 0
     began = time.monotonic()
     operations, broken = 0, []
     faults: dict[str, int] = {}
-    for outcome in _outcomes(asked.first, asked.seeds, asked.bug, max(1, asked.jobs), is_keyed=asked.keys):
+    kind = {"is_keyed": asked.keys, "is_doubtful": asked.doubt or asked.bug in DOUBTFUL_BUGS}
+    for outcome in _outcomes(asked.first, asked.seeds, asked.bug, max(1, asked.jobs), **kind):
         operations += outcome.operations
         for kind, count in outcome.faults.items():
             faults[kind] = faults.get(kind, 0) + count
         if outcome.violations:
             broken.append(outcome.seed)
             if len(broken) <= (1 if asked.bug else TOLD_MAX):
-                _tell(outcome, asked.bug, whole=asked.trace, is_keyed=asked.keys)
+                _tell(outcome, asked.bug, whole=asked.trace, **kind)
     seconds = time.monotonic() - began
     summary = {
         "seeds": asked.seeds,

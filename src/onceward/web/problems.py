@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from onceward.core.errors import ConfigError, KeyTaken, OncewardError, StoreUnavailable, TooMany
+from onceward.core.errors import ConfigError, KeyTaken, OncewardError, PlanNeeded, StoreUnavailable, TooMany
 from onceward.core.messages import HttpResponse
 
 
@@ -65,6 +65,8 @@ def problem_of_error(error: OncewardError) -> HttpResponse:
     headers = {"Content-Type": "application/problem+json", "Cache-Control": "no-store"}
     if isinstance(error, KeyTaken):
         body |= {"key": error.key, "holder_run_id": error.holder_run_id}
+    if isinstance(error, PlanNeeded):
+        body["plan"] = error.plan
     if isinstance(error, StoreUnavailable):
         headers["Retry-After"] = str(STORE_RETRY_SECONDS)
     if isinstance(error, TooMany):

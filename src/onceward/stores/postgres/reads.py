@@ -11,6 +11,7 @@ from onceward.core.model import (
     AuditRow,
     DeliveryRow,
     EventRow,
+    OutboxRow,
     ProcessRow,
     RefusalRow,
     RunRow,
@@ -174,6 +175,10 @@ class PostgresReads(ConsoleReads):
 
     # --- a run's records -------------------------------------------------------------------------
 
+    def outbox(self, limit: int) -> list[OutboxRow]:
+        """Give events that wait to be taken in, oldest first."""
+        return to_values(OutboxRow, self._read("outbox", limit=limit))
+
     def steps(self, run_id: str, generation: int | None = None) -> list[StepRow]:
         """Give a generation's records in saved order."""
         if generation is None:
@@ -211,8 +216,10 @@ class PostgresReads(ConsoleReads):
     def look(self, process_id: str, workflows: Sequence[str]) -> Look:
         """Give what a process wants to know once a poll, with one query."""
         call = self._call("look", process_id=parameter(process_id), workflows=text_array(workflows))
-        due, lease, owned, woken, replaced = self._reader.run(lambda session: session.execute(call))[0]
-        return Look(due, lease, owned, _listed(woken), _listed(replaced))
+        due, lease, owned, woken, replaced, has_outbox = self._reader.run(
+            lambda session: session.execute(call)
+        )[0]
+        return Look(due, lease, owned, _listed(woken), _listed(replaced), has_outbox)
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""

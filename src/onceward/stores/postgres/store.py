@@ -21,6 +21,7 @@ from onceward.core.model import (
     Millis,
     ProcessRow,
     RefusalRow,
+    StepKey,
     StepRow,
     UnparsedRow,
     WorkflowRow,
@@ -37,7 +38,10 @@ from onceward.stores.postgres.reads import PostgresReads
 from onceward.stores.postgres.schema import PostgresSchema, checked_schema
 from onceward.stores.postgres.session import Session
 from onceward.stores.postgres.statements import Call, encode_rows, load_statements, parameters, text_array
+from onceward.stores.postgres.within import PostgresWithin
 from onceward.stores.postgres.writer import BatchWriter
+from onceward.stores.rows import to_value
+from onceward.stores.statements import load, postgres_macros
 
 LEASE_MS = 10_000
 TAKE_OVER_TRIES_MAX = 2
@@ -294,6 +298,42 @@ class PostgresStore(PostgresReads, StoredAccess):
             self._tell(session, process_id)
 
         self._control_link.run(work)
+
+    # --- transactions of the user's -----------------------------------------------------------
+
+    def within(self) -> PostgresWithin:
+        """Give what is said on connections of the user's."""
+        return PostgresWithin(
+            load("within_postgres.sql", postgres_macros(self.schema_name)),
+            namespace=self.namespace,
+            schema=self.schema_name,
+            address=self._database.address,
+            channel=self._channel if self._notify else None,
+        )
+
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Keep nobody away: rows have locks of their own."""
+        return contextlib.nullcontext()
+
+    def settled(self, run_id: str, generation: int, key: StepKey) -> StepRow | None:
+        """Give a step's record; under the run's lock, which a transaction that seals it has to its end."""
+        lock = self._call("lock_run", **parameters(run_id=run_id))
+        place = parameters(
+            run_id=run_id, generation=generation, step_name=key.name, item=key.item, ordinal=key.ordinal
+        )
+        read = self._call("step", **place)
+
+        def work(session: Session) -> list[tuple[Any, ...]]:
+            with session.transaction():
+                session.execute(lock)
+                return session.execute(read)
+
+        rows = self._control_link.run(work)
+        return to_value(StepRow, rows[0]) if rows else None
+
+    def forget_posted(self, outbox_ids: Sequence[str]) -> None:
+        """Drop events from the outbox that were taken in."""
+        self._control(self._call("forget_posted", outbox_ids=text_array(sorted(outbox_ids))))
 
     # --- deliveries ----------------------------------------------------------------------------
 

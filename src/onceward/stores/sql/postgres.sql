@@ -491,6 +491,16 @@ where d.outcome = 'accepted'
 
 -- Deliveries that are not events. ---------------------------------------------------------------
 
+-- name: forget_posted
+with x as materialized (
+  select :namespace as namespace, x.outbox_id from unnest(:outbox_ids::text[]) as x (outbox_id)
+)
+delete from {t}outbox o using x where o.namespace = any(array[x.namespace]) and o.outbox_id = x.outbox_id
+
+-- name: lock_run
+-- Waits for the end of whatever transaction has it.
+select 1 from {t}run where namespace = :namespace and run_id = :run_id for update
+
 -- name: keep_body
 update {t}delivery d set body = decode(b.body, 'base64')
 from json_to_recordset(:rows) as b (delivery_id text, body text)
@@ -723,7 +733,7 @@ update {t}step s set tries = case s.state when 'open' then s.tries else 0 end, s
 from k
 where s.namespace = any(array[k.namespace]) and s.run_id = :run_id and s.generation = :generation
   and s.name = k.name and s.item = k.item and s.ordinal = k.ordinal
-  and (s.state in ('failed', 'cut') or (s.state = 'open' and s.kind in ('run', 'undo')))
+  and (s.state in ('failed', 'cut') or (s.state = 'open' and s.kind in ('run', 'transaction', 'undo')))
 
 -- name: insert_audit
 insert into {t}audit (namespace, run_id, audit_id, at, verb, actor, detail, request_id)
@@ -793,4 +803,5 @@ select
   (select count(*) from {t}queue where namespace = :namespace and process_id = :process_id),
   (select string_agg(run_id, ',') from {t}queue
    where namespace = :namespace and process_id = :process_id and woken = 1),
-  (select string_agg(run_id, ',') from {t}holder where namespace = :namespace and is_replaced = 1)
+  (select string_agg(run_id, ',') from {t}holder where namespace = :namespace and is_replaced = 1),
+  exists (select 1 from {t}outbox where namespace = :namespace)

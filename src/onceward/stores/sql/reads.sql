@@ -446,3 +446,11 @@ select {process} from {t}process p where p.namespace = :namespace order by p.pro
 -- name: owned
 select q.run_id, q.woken from {t}queue q{by_owner}
 where q.namespace = :namespace and q.process_id = :process_id
+
+-- name: step
+select {step} from {t}step s
+where s.namespace = :namespace and s.run_id = :run_id and s.generation = :generation and s.name = :step_name
+  and s.item = :item and s.ordinal = :ordinal
+
+-- name: outbox
+select {outbox} from {t}outbox o where o.namespace = :namespace order by o.outbox_id limit :limit

@@ -329,7 +329,11 @@ select
   (select count(*) from {t}queue where namespace = ?1 and process_id = ?2),
   (select group_concat(run_id) from {t}queue{by_owner} where namespace = ?1 and process_id = ?2 and woken = 1),
   (select group_concat(process_id) from {t}process where namespace = ?1 and process_id <> ?2),
-  (select group_concat(run_id) from {t}holder{by_replaced} where namespace = ?1 and is_replaced = 1)
+  (select group_concat(run_id) from {t}holder{by_replaced} where namespace = ?1 and is_replaced = 1),
+  exists (select 1 from {t}outbox where namespace = ?1)
+
+-- name: forget_posted
+delete from {t}outbox where namespace = ? and outbox_id = ?
 
 -- name: give_back
 update {t}queue set process_id = null, due_at = ?4 where namespace = ?1 and process_id = ?2 and run_id = ?3

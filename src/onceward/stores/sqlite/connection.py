@@ -294,6 +294,14 @@ class Connections:
                 raise
 
     @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep this process's other writers away while another connection writes the file."""
+        self._refuse_after_fork()
+        with self._write_lock:
+            self._refuse_closed()
+            yield
+
+    @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Lend the reader; what it sees is committed."""
         self._refuse_after_fork()

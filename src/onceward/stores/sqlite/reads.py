@@ -11,6 +11,7 @@ from onceward.core.model import (
     AuditRow,
     DeliveryRow,
     EventRow,
+    OutboxRow,
     ProcessRow,
     RefusalRow,
     RunRow,
@@ -173,6 +174,10 @@ class SqliteReads(ConsoleReads):
 
     # --- a run's records -------------------------------------------------------------------------
 
+    def outbox(self, limit: int) -> list[OutboxRow]:
+        """Give events that wait to be taken in, oldest first."""
+        return to_values(OutboxRow, self._read("outbox", limit=limit))
+
     def steps(self, run_id: str, generation: int | None = None) -> list[StepRow]:
         """Give a generation's records in saved order."""
         if generation is None:
@@ -209,12 +214,12 @@ class SqliteReads(ConsoleReads):
 
     def look(self, process_id: str, workflows: Sequence[str]) -> Look:
         """Give what a process wants to know once a poll, with one query."""
-        ((due, lease, owned, woken, others, replaced),) = self._select(
+        ((due, lease, owned, woken, others, replaced, has_outbox),) = self._select(
             "look", process_id, json_list(workflows)
         )
         if others and any(self._connections.is_free(other) for other in others.split(",")):
             lease = 0
-        return Look(due, lease, owned, _listed(woken), _listed(replaced))
+        return Look(due, lease, owned, _listed(woken), _listed(replaced), bool(has_outbox))
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from onceward.core.model import (
     Millis,
     ProcessRow,
     RefusalRow,
+    StepKey,
     StepRow,
     UnparsedRow,
     WorkflowRow,
@@ -28,11 +30,12 @@ from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, Tak
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.stores import migrate
 from onceward.stores.access import Asked, StoredAccess
-from onceward.stores.rows import COLUMN_MACROS, to_values
+from onceward.stores.rows import COLUMN_MACROS, to_value, to_values
 from onceward.stores.sqlite import host_clock as host_clock
 from onceward.stores.sqlite.connection import Connections
 from onceward.stores.sqlite.host_clock import HostClock
 from onceward.stores.sqlite.reads import SqliteReads
+from onceward.stores.sqlite.within import SqliteWithin
 from onceward.stores.sqlite.writes import SqliteWrites
 from onceward.stores.statements import SQLITE_MACROS, load, render
 
@@ -301,6 +304,38 @@ class SqliteStore(SqliteReads, StoredAccess):
         with self._connections.writing() as connection:
             row = connection.execute(self._sql["last_batch"], (self.namespace, process_id)).fetchone()
             return row is not None and row[0] == batch_id
+
+    # --- transactions of the user's -----------------------------------------------------------
+
+    def within(self) -> SqliteWithin:
+        """Give what is said on connections of the user's."""
+        sql = load("within_sqlite.sql", _MACROS)
+        return SqliteWithin(sql, self.namespace, self.path, self._connections.is_free)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep the writer and the heartbeat from waiting for the file's lock, which they would hold up."""
+        return self._connections.alone()
+
+    def settled(self, run_id: str, generation: int, key: StepKey) -> StepRow | None:
+        """Give a step's record; under the file's lock, so that no transaction is under way."""
+        values = {
+            "namespace": self.namespace,
+            "run_id": run_id,
+            "generation": generation,
+            "step_name": key.name,
+            "item": key.item,
+            "ordinal": key.ordinal,
+        }
+        with self._connections.writing() as connection:
+            row = connection.execute(self._reads["step"], values).fetchone()
+        return None if row is None else to_value(StepRow, row)
+
+    def forget_posted(self, outbox_ids: Sequence[str]) -> None:
+        """Drop events from the outbox that were taken in."""
+        with self._connections.writing() as connection:
+            connection.executemany(
+                self._sql["forget_posted"], [(self.namespace, outbox_id) for outbox_id in outbox_ids]
+            )
 
     # --- deliveries ----------------------------------------------------------------------------
 

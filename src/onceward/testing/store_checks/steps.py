@@ -189,8 +189,8 @@ def only_named_failures_are_reopened(stores: StoreFactory) -> None:
     process = Process(stores)
     run = process.start("evt_1")
     done, caught = step("load", seq=1), step("ping", seq=2, state="failed")
-    fatal = step("charge", seq=3, state="failed", tries=8)
-    cut = step("ship", seq=4, state="cut", tries=2)
+    fatal = step("charge", seq=3, state="failed", tries=8, begun='{"at": 1}')
+    cut = step("ship", seq=4, state="cut", tries=2, begun='{"at": 2}')
     nap = step("nap", seq=5, state="cut", kind="sleep", wake_at=stores.now + 60_000)
     log = attempt_log(run, "failed", now=stores.now, failed_steps='[["charge","",1]]')
     failed = move(run, RunState.FAILED, now=stores.now, log=log)
@@ -215,6 +215,8 @@ def only_named_failures_are_reopened(stores: StoreFactory) -> None:
         opened.error,
     ) == (StepState.OPEN, 0, None, None, None)
     assert (records["ship"].state, records["ship"].tries) == (StepState.OPEN, 0)
+    # What failed is known to have ended; what was cut off may have taken effect all the same.
+    assert (opened.begun, records["ship"].begun) == (None, cut.begun)
     assert (records["nap"].state, records["nap"].wake_at) == (StepState.OPEN, nap.wake_at)
     (again,) = process.claim()
     assert process.save(again, step("charge", seq=6, attempt=2))

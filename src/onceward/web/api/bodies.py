@@ -45,11 +45,14 @@ class Restart(Plain, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Run every step again, but for those that are kept.
 
     Attributes:
+        from_step: run again from here on, and keep what was before.
         keep: these steps.
         drop: every step but these.
-        plan: the token of the plan that was seen, where one is demanded.
+        plan: the token of the plan that was seen, where one is demanded; ``acknowledged`` by who looked
+            at none and means it.
     """
 
+    from_step: str | None = None
     keep: list[str] | None = None
     drop: list[str] | None = None
     plan: str | None = None
@@ -59,11 +62,9 @@ class Replay(Restart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Make a new run of the same event.
 
     Attributes:
-        from_step: run again from here on, and keep what was before.
         payload: in place of the event's.
     """
 
-    from_step: str | None = None
     payload: Any = msgspec.UNSET
 
 

@@ -30,6 +30,7 @@ from onceward.console.views import (
     WorkflowView,
 )
 from onceward.core.errors import ConfigError
+from onceward.core.plan import Plan
 from onceward.web.access import Principal, Role
 from onceward.web.api import bodies
 from onceward.web.api.bulks import Bulks
@@ -170,10 +171,11 @@ async def _changes(call: Call) -> Stream:
 # --- acting -------------------------------------------------------------------------------------
 
 
-async def _plan(call: Call) -> Any:
+async def _plan(call: Call) -> Plan:
     asked = call.query if call.body is None else call.body
     action = bodies.action_of(asked.verb, asked, call.who.name, None)
-    return await call.console.plan(call.parts["run_id"], action)
+    plan: Plan = await call.console.plan(call.parts["run_id"], action)
+    return plan
 
 
 def _acting(verb: str) -> Answer:
@@ -271,7 +273,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="GET",
         path="/runs/{run_id}/plan",
         does="Say what an action would do, and do nothing.",
-        gives=Any,
+        gives=Plan,
         answer=_plan,
         query=bodies.PlanQuery,
         errors=(404, 409),
@@ -281,7 +283,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         method="POST",
         path="/runs/{run_id}/plan",
         does="Say what an action would do, and do nothing.",
-        gives=Any,
+        gives=Plan,
         answer=_plan,
         body=bodies.Planned,
         errors=(404, 409),

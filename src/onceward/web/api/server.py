@@ -182,7 +182,7 @@ def _is_json(scope: Scope) -> bool:
 def _request_id(scope: Scope, body: Any) -> str | None:
     """Give the request's id; one that is there and says nothing would protect nobody, and is refused."""
     sent = [value for name, value in scope["headers"] if name == b"idempotency-key"]
-    written = getattr(body, "request_id", None)
+    written: str | None = getattr(body, "request_id", None)
     named = [bytes(value).decode("latin-1").strip().strip('"') for value in sent]
     found = {*named, *([] if written is None else [written])}
     if len(found) > 1:

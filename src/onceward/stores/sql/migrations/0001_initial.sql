@@ -336,3 +336,14 @@ create table {t}session (
     csrf {key} not null,
     primary key (namespace, id)
 ){packed};
+
+-- Events whose callers wrote them beside their own rows, in their own transactions. A worker makes
+-- events, runs and keys of them; what is made twice is found out by the event's identity. Of the body
+-- the database knows nothing.
+create table {t}outbox (
+    at {int} not null,
+    namespace {key} not null,
+    outbox_id {key} not null,
+    body text not null,
+    primary key (namespace, outbox_id)
+){packed};

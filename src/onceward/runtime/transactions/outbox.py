@@ -1,0 +1,235 @@
+"""Events that came to be in transactions of the user's: written beside his rows, taken in after the commit.
+
+Any process of the namespace takes them in, and two at once, or one that dies between taking in and
+deleting, do no harm: an event's identity is unique (RULINGS 29).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from onceward.authoring.options import Database
+from onceward.core import errors, failpoints, ids
+from onceward.core.model import DeliveryRow, EventRow, OutboxRow, Posted, RunRow
+from onceward.core.ports import Accept, Within
+from onceward.runtime.accepting import accept_registered
+from onceward.runtime.transactions.links import (
+    AsyncLink,
+    Link,
+    check_dialect,
+    check_open,
+    play,
+    play_async,
+)
+from onceward.runtime.transactions.recognise import link_for_within
+
+if TYPE_CHECKING:
+    from onceward.runtime.worker import Worker
+
+_log = logging.getLogger("onceward.worker")
+
+TAKEN_MAX = 100
+"""Events taken in at once."""
+
+LOOKS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""When this process looks for an event that it wrote, where nothing tells it of the commit."""
+
+
+class Transactions:
+    """What transactions of the user's have in common in one worker.
+
+    Args:
+        worker: whose store they are about.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._words: Within | None = None
+        self.default: Database | None = None  # what the app was told
+        self.with_table: list[Database] = []  # where the table of markers was made, or was there
+
+    @property
+    def words(self) -> Within:
+        """Give what the store says on a user's connection."""
+        if self._words is None:
+            self._words = self._worker.store.within()
+        return self._words
+
+    def database(self, database: Database, what: str) -> Database:
+        """Give where a transaction is: its own place, or the app's.
+
+        Raises:
+            ConfigError: neither is told.
+        """
+        found = self.default if database.connect is None else database
+        if found is None:
+            raise errors.ConfigError(
+                f"{what} has no database.",
+                means="The app was not told how to get a connection.",
+                todo="Write app.transactions(engine), with an engine, a pool or a function that connects.",
+            )
+        return found
+
+
+class Outbox:
+    """The outbox as one worker sees it.
+
+    Args:
+        worker: what takes events in.
+        look_soon: asks for a look at the store.
+    """
+
+    def __init__(self, worker: Worker, look_soon: Callable[[], None]) -> None:
+        self._worker = worker
+        self.look_soon = look_soon
+        self._broken: set[str] = set()  # rows that cannot be taken in; each is told of once
+        self._looks: list[asyncio.TimerHandle] = []
+        self._is_taking = False
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def row_of(self, accept: Accept, parent: tuple[str, int, int] | None = None) -> OutboxRow:
+        """Give the row of an event, or of a start."""
+        event = accept.event
+        run = accept.runs[0] if ids.is_start(event.source, event.id) else None
+        posted = Posted(event, run, parent)
+        body = msgspec.json.encode(posted).decode()
+        return OutboxRow(str(self._worker.ids.uuid7()), self._worker.now_ms(), body)
+
+    async def write(self, row: OutboxRow, given: Any) -> None:
+        """Write an event in the transaction that is open on the caller's connection.
+
+        Raises:
+            TransactionMisuse: no transaction is open there, or it does not lead to this store.
+        """
+        link = link_for_within(given)
+        if not asyncio.iscoroutinefunction(link.execute):
+            self._block(row, link)  # type: ignore[arg-type]  # it blocks
+        else:
+            await self._write(row, link)  # type: ignore[arg-type]
+        self.expect()
+
+    def write_blocking(self, row: OutboxRow, given: Any) -> None:
+        """Write an event from the caller's thread; see `write`.
+
+        Raises:
+            TransactionMisuse: likewise, or the connection does not block.
+        """
+        link = link_for_within(given)
+        if asyncio.iscoroutinefunction(link.execute):
+            raise errors.TransactionMisuse(
+                "app.sync was given an async connection as within=.",
+                means="Nothing here can await it; nothing was written.",
+                todo="Write `await app.emit(…, within=connection)`, or use a connection that blocks.",
+            )
+        self._block(row, link)  # type: ignore[arg-type]
+        self._worker.loop.call_soon_threadsafe(self.expect)
+
+    def _block(self, row: OutboxRow, link: Link) -> None:
+        words = self._worker.transactions.words
+        check_dialect(link, words.dialect)
+        check_open(link)
+        play(link, words.checked(self._worker.process_id))
+        play(link, words.post(row))
+
+    async def _write(self, row: OutboxRow, link: AsyncLink) -> None:
+        words = self._worker.transactions.words
+        check_dialect(link, words.dialect)
+        check_open(link)
+        await play_async(link, words.checked(self._worker.process_id))
+        await play_async(link, words.post(row))
+
+    def expect(self) -> None:
+        """Look a few times soon: the transaction will be committed, and may not say so."""
+        worker = self._worker
+        for look in self._looks:
+            look.cancel()
+        self._looks = [
+            worker.loop.call_later(delay_s, self.look_soon, context=worker.context) for delay_s in LOOKS_S
+        ]
+
+    # --- taking in -----------------------------------------------------------------------------
+
+    async def take_in(self) -> None:
+        """Make events, runs and keys of what is there.
+
+        Raises:
+            StoreUnavailable: the store cannot be asked; the next look tries again.
+        """
+        worker = self._worker
+        if self._is_taking or worker.is_draining:
+            return
+        self._is_taking = True
+        try:
+            while True:
+                limit = TAKEN_MAX + len(self._broken)
+                found: list[OutboxRow] = await worker.read(worker.store.outbox, limit)
+                rows = [row for row in found if row.outbox_id not in self._broken]
+                if not rows:
+                    return
+                failpoints.hit("outbox.before_accept")
+                taken = await asyncio.gather(*map(self._take, rows))
+                failpoints.hit("outbox.after_accept")
+                gone = [row.outbox_id for row, is_taken in zip(rows, taken, strict=True) if is_taken]
+                if gone:
+                    await worker.read(worker.store.forget_posted, gone)
+                if len(gone) < len(rows) or len(found) < limit:
+                    return
+        finally:
+            self._is_taking = False
+
+    async def _take(self, row: OutboxRow) -> bool:
+        """Take one event in; False where it has to stay."""
+        try:
+            posted = msgspec.json.decode(row.body, type=Posted)
+            accept = self._accept_of(posted)
+            accepted = await self._worker.accept(accept)
+            if accepted.is_clash:
+                await self._tell_of_clash(accept.event)
+        except errors.StoreUnavailable:
+            return False  # the next look tries again
+        except (errors.OncewardError, msgspec.MsgspecError) as error:
+            self._broken.add(row.outbox_id)
+            _log.error(
+                "the event %s of the outbox cannot be taken in and stays there: %s", row.outbox_id, error
+            )
+            return False
+        return True
+
+    def _accept_of(self, posted: Posted) -> Accept:
+        worker, now = self._worker, self._worker.now_ms()
+        event = msgspec.structs.replace(posted.event, received_at=now)
+        if posted.run is None:
+            parent = None
+            if posted.parent is not None:
+                run_id, generation, depth = posted.parent
+                parent = RunRow(run_id, "", "", "", 0, generation=generation, depth=depth)
+            return Accept(event, worker.runs_for(event, parent=parent))
+        run = posted.run
+        deadline_at = None if run.deadline_at is None else run.deadline_at + now - run.created_at
+        run = msgspec.structs.replace(run, created_at=now, deadline_at=deadline_at, is_claimed=False)
+        return Accept(event, [worker.placed(run, worker.routes.of(run.workflow))])
+
+    async def _tell_of_clash(self, event: EventRow) -> None:
+        """Record that the id had other content: with the event, as of a provider's delivery."""
+        _log.error(
+            "event %r of %r was emitted within a transaction and exists with other content; the first stays",
+            event.id,
+            event.source,
+        )
+        text = event.payload or ""
+        row = DeliveryRow(
+            delivery_id=self._worker.ids.delivery_id(),
+            source=event.source,
+            event_id=event.id,
+            received_at=event.received_at,
+            outcome="clash",
+            content_hash=ids.content_hash(text),
+            body=text.encode(),
+        )
+        await accept_registered(self._worker, [Accept(event, [], [row])])

@@ -160,7 +160,9 @@ _BY_RUN = {
     "on x.namespace = r.namespace and x.workflow = r.workflow and x.key = r.key and x.run_id = r.run_id",
 }
 _WHOLE = frozenset({"process", "committer"})
-_OF_NO_RUN = frozenset({"delivery", "surplus", "unparsed", "refusal", "version", "skipped", "workflow"})
+_OF_NO_RUN = frozenset(
+    {"outbox", "delivery", "surplus", "unparsed", "refusal", "version", "skipped", "workflow"}
+)
 
 
 def excerpt_statement(table: str, prefix: str, run_ids: str) -> str | None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from onceward.console.views import Counts, DeliveryView, RunSummary
 
 GROUPS_SHOWN = 10
+ASKED = "outcome unknown"
+"""How the reason of a hold begins that asks about a step; each run needs its own answer."""
 
 
 @click.command("dead", short_help="List what needs a person, with the way out.")
@@ -101,7 +103,15 @@ def _print_groups(runs: list[RunSummary], options: str) -> None:
             say(f"… and {count - 5} more")
         print_command(f"onceward runs show {first.run_id}{options}", "see why, and what was done already")
         many = f"--problems --workflow {workflow} --state {state}{options}"
-        if state == "held":
+        if state == "held" and (first.reason or "").startswith(ASKED):
+            for word, means in (
+                ("happened", "took effect"),
+                ("did_not_happen", "did not: it is tried again"),
+            ):
+                print_command(
+                    f"onceward runs answer {first.run_id} --with {word}{options}", f"the step {means}"
+                )
+        elif state == "held":
             print_command(f"onceward runs answer --with retry {many}", "let all of them go on")
             print_command(f"onceward runs answer --with fail {many}", "give all of them up")
         else:

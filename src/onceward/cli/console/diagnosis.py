@@ -124,7 +124,7 @@ def stuck_runs(store: Store, now: Millis) -> Iterator[Finding]:
         yield _finding(
             listed,
             f"held for a person: {listed.run.reason}",
-            f"onceward runs answer {listed.run.run_id} --with retry (or fail)",
+            f"onceward runs show {listed.run.run_id} tells what can be answered",
         )
     runs = store.listed(store.live(STUCK_MAX)[:STUCK_MAX])
     for listed in runs:
@@ -191,7 +191,7 @@ def _for_another(store: Store, run_id: str, what: str, listed: Listed) -> tuple[
     if other.state is RunState.HELD:
         return (
             f"waits {what} {named}, which is held: {other.reason}",
-            f"onceward runs answer {run_id} --with retry (or fail)",
+            f"onceward runs show {run_id} tells what can be answered",
         )
     if other.state in TERMINAL:
         return (

@@ -70,7 +70,9 @@ def _step(step: StepView, now: Millis) -> Bar:
     end = now if step.ended_at is None else step.ended_at
     took = length(max(end - step.started_at, 0))
     said = f"{took}  {step.state}"
-    if step.state == "open":
+    if step.question is not None:
+        said = f"{took}  is asked about"
+    elif step.state == "open":
         is_later = step.wake_at is not None and step.wake_at > now
         rest = f"{length(step.wake_at - now)} left" if is_later and step.wake_at is not None else "under way"
         said = f"{took}  {step.kind}, {rest}"

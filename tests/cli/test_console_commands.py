@@ -235,6 +235,7 @@ def test_a_restart_tells_what_happens_again_and_asks_for_consent(own: tuple[str,
     refused = Told("runs", "restart", runs[0], url=url)
     assert refused.status == 1
     assert "would do again, outside" in refused.text
+    assert " ".join(refused.text.split()).endswith("Look with --dry-run, then say --acknowledge.")
     done = Told("runs", "restart", runs[0], "--acknowledge", "--json", url=url)
     assert (done.status, done.json[0]["generation"]) == (0, 2)
 

@@ -18,7 +18,7 @@ from onceward.core.shown import shown
 
 HIDDEN = "[redacted]"
 
-DEFAULT_RULES = (
+DEFAULT_RULES: tuple[str, ...] = (
     "authorization",
     "cookie",
     "password",

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+AGAIN = "would do again, outside"
+"""What a restart says that asks for its plan, here or over the API."""
+
 STEERING: list[click.Command] = []
 """The commands, for the group ``runs``."""
 
@@ -201,9 +204,12 @@ def _each(reach: Reach, run_ids: tuple[str, ...], action: Action, *, is_dry: boo
                 one_action = await _agreed(console, run_id, one_action)
             reply = await console.act(run_id, one_action)
         except (NotFound, StateConflict) as error:
-            replies.append({"run_id": run_id, "verb": action.verb, "error": str(error)})
+            told = str(error)
+            if AGAIN in error.what:
+                told = f"{error.what} Nothing was changed. Look with --dry-run, then say --acknowledge."
+            replies.append({"run_id": run_id, "verb": action.verb, "error": told})
             if not reach.as_json:
-                say(f"{run_id} {error}", "red")
+                say(f"{run_id} {told}", "red")
             return False
         replies.append(reply)
         if not reach.as_json:

@@ -16,7 +16,10 @@ def command(reach: Reach) -> None:
     """
     from onceward.cli.console.words import now_ms, print_json, print_table, state, text, when
 
-    found = [worker for worker in reach.run(lambda console: console.workers()) if not worker.is_here]
+    # This very command is registered while it asks; over the API what is here is the instance.
+    is_mine = reach.api is None
+    workers = reach.run(lambda console: console.workers())
+    found = [worker for worker in workers if not (is_mine and worker.is_here)]
     if reach.as_json:
         print_json(found)
         return

@@ -1,7 +1,7 @@
 """One ASGI application of receiver, REST API, dashboard and login, below any prefix.
 
-Deliveries, and promises that are completed from outside, are told apart by their path first and pass nothing that the rest needs: no look-up of who
-asks, no headers for browsers, no routes.
+Deliveries, and promises that are completed from outside, are told apart by their path first and pass
+nothing that the rest needs: no look-up of who asks, no headers for browsers, no routes.
 """
 
 from __future__ import annotations

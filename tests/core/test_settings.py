@@ -129,8 +129,8 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
 
     assert settings == Settings(
         "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, True,
-        "https://shop.example", "new old", "0.0.0.0", 0, "10.0.0.0/8",
-        False, False, "runs.example.com", "birth_date customer.email !iban", "debug",
+        "https://shop.example", "new old", "0.0.0.0", 0, "10.0.0.0/8", False, False, "runs.example.com",
+        "birth_date customer.email !iban", "debug",
     )  # fmt: skip
 
 

@@ -385,6 +385,8 @@ def test_a_restart_shows_what_happens_again_and_does_what_was_looked_at(
     page.get_by_role("button", name="Show its plan").click()
     row = page.get_by_role("table", name="What becomes of each step").locator("tr", has_text="load order")
     expect(row).to_contain_text("kept")
+    page.get_by_text("As curl", exact=True).click()
+    expect(page.locator(".curl pre")).to_contain_text('{"from_step": "charge"}')
     page.get_by_role("button", name="Restart it").click()
     page.wait_for_url("**did=restart*")
 

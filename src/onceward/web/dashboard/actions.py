@@ -131,9 +131,15 @@ class Actions:
                 "can_drop": verb in CHOOSING and is_planned,
                 "question": question,
                 "asked": asked_of(question),
-                "curl": curl.verb(detail.run.run_id, verb) if self._renderer.api is not None else None,
+                "curl": self._curl(detail.run.run_id, verb, choice),
             },
         )
+
+    def _curl(self, run_id: str, verb: Verb, choice: Choice) -> str | None:
+        if self._renderer.api is None:
+            return None
+        body: dict[str, Any] = {"from_step": choice.from_step, "drop": choice.drop}
+        return curl.verb(run_id, verb, {name: value for name, value in body.items() if value})
 
     async def _plan(self, run_id: str, verb: Verb, choice: Choice, actor: str) -> Plan | None:
         if verb not in PLANNED:
@@ -143,7 +149,7 @@ class Actions:
             asked = msgspec.structs.replace(asked, answer="retry")
         try:
             value = msgspec.to_builtins(await self._console.plan(run_id, asked))
-        except ConfigError as error:
+        except (ConfigError, StateConflict) as error:
             return Plan(missing=error.what)
         is_wanted = isinstance(value, dict) and value.get("needs_consent", True)
         return Plan(value, str(value.get("token") or "") if is_wanted else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onceward.console.views import DeliveryView, VerbView
@@ -20,9 +20,9 @@ def verbs(api: str | None, run_id: str, allowed: Sequence[VerbView]) -> dict[str
     return {view.verb: verb(run_id, view.verb) for view in allowed if view.is_allowed}
 
 
-def verb(run_id: str, name: str) -> str:
-    """Give the command that does one thing to one run; an answer has to be chosen."""
-    body: dict[str, Any] = {"answer": "retry"} if name == "answer" else {}
+def verb(run_id: str, name: str, more: Mapping[str, Any] | None = None) -> str:
+    """Give the command that does one thing to one run, with *more* in its body; an answer has to be chosen."""
+    body: dict[str, Any] = {"answer": "retry"} if name == "answer" else dict(more or {})
     return "\n".join(
         [
             f'curl --fail-with-body -X POST "$ONCEWARD_URL"/api/v1/runs/{shlex.quote(run_id)}/{shlex.quote(name)} \\',

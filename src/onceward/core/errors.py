@@ -9,8 +9,9 @@ API and the command line say the same thing about the same fault.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
+
+from onceward.core.shown import listed
 
 if TYPE_CHECKING:
     from onceward.core.plan import Plan
@@ -256,15 +257,6 @@ class PlanNeeded(StateConflict):
             "A script that means it writes run.restart(acknowledge=True).",
         )
         self.plan = plan
-
-
-LISTED_MAX = 10
-
-
-def listed(names: Sequence[str]) -> str:
-    """Give the names of steps for a sentence; of very many the first."""
-    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
-    return ", ".join(repr(name) for name in names[:LISTED_MAX]) + more
 
 
 class AlreadyCompleted(StateConflict):

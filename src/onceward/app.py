@@ -24,6 +24,7 @@ from onceward.core.shown import shown
 from onceward.core.states import RunState
 from onceward.desk import Desk
 from onceward.handles import EventView, RunHandle
+from onceward.promising import Promising
 from onceward.receiving import Receiving
 from onceward.registry import Registry
 from onceward.runtime import failpoints
@@ -47,7 +48,7 @@ A4 = TypeVar("A4")
 _log = logging.getLogger("onceward.app")
 
 
-class App(Registry, Receiving, Sending):
+class App(Registry, Receiving, Sending, Promising):
     """Receives events, makes exactly one run of each, carries every run to its end.
 
     Args:
@@ -150,8 +151,7 @@ class App(Registry, Receiving, Sending):
             version=__version__,
             refresh_clock=clock.refresh,
         )
-        worker.steer_child = self._desk.steer_child
-        worker.transactions.default = self._database
+        self._wire(worker)
         try:
             await worker.start()
         except BaseException:
@@ -161,6 +161,11 @@ class App(Registry, Receiving, Sending):
             loop = asyncio.get_running_loop()
             store.listen(lambda: loop.call_soon_threadsafe(worker.hint))
         return worker
+
+    def _wire(self, worker: Worker) -> None:
+        """Tell a worker what the app knows; the testing kit makes workers of its own."""
+        worker.steer_child = self._desk.steer_child
+        worker.transactions.default = self._database
 
     def _make_store(self, draws: IdSource) -> Store:
         """Give the store that the settings name; a subclass may wrap it, to count or to disturb."""

@@ -19,12 +19,14 @@ from onceward.core.model import (
     AttemptRow,
     AuditRow,
     DeliveryRow,
+    DoneWait,
     EventRow,
     KeyClaim,
     Millis,
     NewRun,
     OutboxRow,
     ProcessRow,
+    PromiseRow,
     RefusalRow,
     RunRow,
     Skip,
@@ -32,9 +34,14 @@ from onceward.core.model import (
     StepKey,
     StepRow,
     UnparsedRow,
+    WaitRow,
     WorkflowRow,
 )
 from onceward.core.states import RunState
+from onceward.core.wait_ports import Awaited as Awaited
+from onceward.core.wait_ports import EventPlace as EventPlace
+from onceward.core.wait_ports import Settled as Settled
+from onceward.core.wait_ports import WaitStore
 
 T = TypeVar("T")
 
@@ -117,6 +124,7 @@ class RunMove(msgspec.Struct):
     log: AttemptRow | None = None
     wakes_run_id: str | None = None  # the parent that waits for this run's end
     key: tuple[str, str] | None = None  # workflow and key, of a run that has one: an end gives it free
+    has_waits: bool = False  # it may have open waits, which end with it
 
 
 class Advance(msgspec.Struct):
@@ -128,6 +136,9 @@ class Advance(msgspec.Struct):
     steps: list[StepRow] = msgspec.field(default_factory=list)
     accepts: list[Accept] = msgspec.field(default_factory=list)
     move: RunMove | None = None
+    waits: list[WaitRow] = msgspec.field(default_factory=list)
+    done_waits: list[DoneWait] = msgspec.field(default_factory=list)
+    promises: list[PromiseRow] = msgspec.field(default_factory=list)
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -161,6 +172,8 @@ class BatchResult(msgspec.Struct):
     accepted: list[Accepted]
     held: list[bool]  # for each advance: the fence still held
     claimed: list[Claimed]
+    # Seen after the commit: open waits for events of the types and subjects that it stored.
+    waits: list[WaitRow] = msgspec.field(default_factory=list)
 
 
 class Begun(Protocol):
@@ -210,6 +223,7 @@ class TakenOver(msgspec.Struct, frozen=True):
     processes: tuple[str, ...]
     released: int
     held: tuple[str, ...]  # run ids that were held as poison
+    leased_until: Millis | None = None  # the earliest end of their leases, where one is known
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -311,7 +325,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
-class Store(ConsoleReads, Credentials, Protocol):
+class Store(WaitStore, ConsoleReads, Credentials, Protocol):
     """Where events and runs are kept. Every method blocks; each is one transaction.
 
     Raises:

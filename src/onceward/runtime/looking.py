@@ -116,6 +116,9 @@ class Looking:
         if look.woken:
             parents = [worker.executions[run_id] for run_id in look.woken if run_id in worker.executions]
             await worker.children.look(parents)
+            worker.matching.look(look.woken)
+        if worker.matching.is_owed:
+            await worker.read(worker.matching.pay)
         if look.has_outbox:
             await worker.outbox.take_in()
         if look.replaced:
@@ -179,6 +182,8 @@ class Looking:
             _log.exception("a takeover failed")
             return
         if taken.processes:
+            worker.matching.owe(taken.leased_until)
+            worker.matching.pay()
             count, names = taken.released, ", ".join(taken.processes)
             # A process that had no run leaves nothing to be told of at night.
             level = logging.WARNING if count else logging.INFO

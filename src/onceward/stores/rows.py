@@ -20,11 +20,13 @@ from onceward.core.model import (
     EventRow,
     OutboxRow,
     ProcessRow,
+    PromiseRow,
     RefusalRow,
     RunRow,
     SkippedRow,
     StepRow,
     UnparsedRow,
+    WaitRow,
     WorkflowRow,
 )
 from onceward.core.ports import Claimed
@@ -55,6 +57,8 @@ COLUMN_MACROS: Mapping[str, str] = {
     "credential": columns(Credential, "c"),
     "session": columns(SessionRow, "s"),
     "outbox": columns(OutboxRow, "o"),
+    "wait": columns(WaitRow, "w"),
+    "promise": columns(PromiseRow, "p"),
 }
 """Macros for the ``select`` lists of the statements."""
 
@@ -79,6 +83,9 @@ TABLES = (
     "credential",
     "session",
     "outbox",
+    "wait",
+    "offer",
+    "promise",
 )
 """Every table with rows of a namespace, without prefix."""
 

@@ -19,6 +19,7 @@ from types import ModuleType
 
 from onceward.testing.store_checks import (
     access,
+    awaiting,
     claims,
     console,
     damage,
@@ -49,6 +50,7 @@ TOPICS: tuple[ModuleType, ...] = (
     fences,
     claims,
     waits,
+    awaiting,
     steps,
     steering,
     replays,

@@ -454,3 +454,23 @@ where s.namespace = :namespace and s.run_id = :run_id and s.generation = :genera
 
 -- name: outbox
 select {outbox} from {t}outbox o where o.namespace = :namespace order by o.outbox_id limit :limit
+
+-- name: awaited_about
+-- Events about one subject, oldest first, from the start of a run on.
+select {event} from {t}event e{by_subject}
+where e.namespace = :namespace and e.subject = :subject and e.received_at >= :since and e.type = :type
+  and (cast(:until as {int}) is null or e.received_at <= cast(:until as {int}))
+  and (cast(:after_at as {int}) is null
+       or (e.received_at, e.source, e.id) > (cast(:after_at as {int}), :after_source, :after_id))
+order by e.received_at, e.source, e.id
+limit :limit
+
+-- name: awaited_any
+-- The same about whatever: by time alone.
+select {event} from {t}event e{by_received}
+where e.namespace = :namespace and e.received_at > 0 and e.received_at >= :since and e.type = :type
+  and (cast(:until as {int}) is null or e.received_at <= cast(:until as {int}))
+  and (cast(:after_at as {int}) is null
+       or (e.received_at, e.source, e.id) > (cast(:after_at as {int}), :after_source, :after_id))
+order by e.received_at, e.source, e.id
+limit :limit

@@ -11,9 +11,9 @@ import sqlite3
 from collections.abc import Collection, Iterable
 
 from onceward.testing import invariants
+from onceward.testing.facts import Row, Tables, Violation
 from onceward.testing.history import TABLES as HISTORY_TABLES
 from onceward.testing.history import History
-from onceward.testing.invariants import Row, Tables, Violation
 
 ALL_OF_RUN = ("step", "attempt", "audit")
 """Tables with several rows of one run."""
@@ -51,10 +51,14 @@ class Mirror:
     Args:
         connection: the database that all processes share.
         has_keys: whether there are runs with keys, whose tables are then read at each look.
+        has_waits: likewise, runs that wait for events.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, has_keys: bool = False) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, *, has_keys: bool = False, has_waits: bool = False
+    ) -> None:
         self._connection = connection
+        self._has_waits = has_waits
         self._has_keys = has_keys
         self.runs: dict[str, RunRows] = {}
         self.events: dict[tuple[str, str], Row] = {}
@@ -137,9 +141,18 @@ class Mirror:
             found += [dict(zip(names, row, strict=True)) for row in cursor]
         return tables
 
+    def joined(self) -> list[Row]:
+        """Give the records of runs that called for a key which another run holds, as stored."""
+        if not self._has_keys:
+            return []
+        names = _columns(self._connection, "skipped")
+        cursor = self._connection.execute("select * from onceward_skipped where parent_run_id is not null")
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
     def in_line(self) -> set[str]:
-        """Give the runs that hold a key or wait for one."""
-        return {row["run_id"] for rows in self.key_tables().values() for row in rows}
+        """Give the runs that hold a key, wait for one, or for who holds one."""
+        runs = {row["run_id"] for rows in self.key_tables().values() for row in rows}
+        return runs | {row["parent_run_id"] for row in self.joined()}
 
     # --- judging ------------------------------------------------------------------------------------
 
@@ -158,6 +171,12 @@ class Mirror:
         for row in (*tables["holder"], *tables["waiter"]):
             if row["run_id"] in self.runs:
                 near.setdefault(row["run_id"], self.runs[row["run_id"]])
+        for row in self.joined():
+            if row["parent_run_id"] in wanted:
+                tables["skipped"].append(row)
+                near.setdefault(row["holder_run_id"], self.runs[row["holder_run_id"]])
+                if (event := self.refresh_event(row["source"], row["event_id"])) is not None:
+                    tables["event"].append(event)
         for rows in wanted.values():
             run = rows.run
             for other in _relatives(rows):
@@ -178,6 +197,13 @@ class Mirror:
             tables["step"] += rows.step
             tables["attempt"] += rows.attempt
             tables["audit"] += rows.audit
+        if self._has_waits:
+            names = _columns(self._connection, "wait")
+            tables["wait"] = [
+                wait
+                for row in self._connection.execute("select * from onceward_wait")
+                if (wait := dict(zip(names, row, strict=True)))["run_id"] in wanted
+            ]
         tables["process"] = list(self.processes.values())
         tables["committer"] = list(self.committers.values())
         for violation in invariants.check_rows(tables):

@@ -14,8 +14,9 @@ from onceward.core.ports import Accept, Accepted, Advance, Batch, BatchResult, S
 from onceward.core.states import MOVES, TERMINAL, Effect, Move, RunState
 from onceward.core.steer import Reply
 from onceward.core.takeover import CRASH_LIMIT
+from onceward.testing.facts import Row
 from onceward.testing.invariants import TABLES as ALL_TABLES
-from onceward.testing.invariants import Row, check_rows
+from onceward.testing.invariants import check_rows
 from onceward.testing.simulation.mirror import ALL_OF_RUN, Mirror, RunRows
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Oracle:
         elif name == "take_over":
             if result.processes:
                 self._taken_over(result.processes)
+        elif name == "offer":
+            self._refresh(dict.fromkeys(offer.run_id for offer in subject), "offer")
         elif name == "give_back":
             self._refresh(subject, "give_back")
         elif name == "leave":
@@ -198,6 +201,8 @@ class Oracle:
             self.complain(
                 "I19", steer.run_id, f"was planned up to record {steer.expected_seq}, the last is {last}"
             )
+        if steer.move.generation == steer.expected_generation:
+            return  # what is copied there is the record of a step whose outcome was answered
         saved = {(row["seq"], row["name"], row["output"]) for row in known if row["state"] == "done"}
         for copy in steer.copies:
             if (copy.seq, copy.name, copy.output) not in saved or copy.origin is None:
@@ -321,8 +326,12 @@ class Oracle:
             return self._waits_for_held(run_id)
         if rows.run["state"] not in ("waiting", "cancelling"):
             return False
+        generation = rows.run["generation"]
+        joined = {row["run_id"]: row["holder_run_id"] for row in self.mirror.joined()}
         called = [
-            row["child_run_id"] for row in rows.step if row["kind"] == "call" and row["state"] == "open"
+            joined.get(row["child_run_id"], row["child_run_id"])
+            for row in rows.step
+            if row["kind"] == "call" and row["state"] == "open" and row["generation"] == generation
         ]
         resting = [self.rests(child) for child in called if child in self.mirror.runs]
         states = {self.mirror.runs[child].run["state"] for child in called if child in self.mirror.runs}

@@ -25,9 +25,11 @@ STEPS: dict[str, tuple[str, ...]] = {
     "herald": ("announce", "bow"),
     "turn": ("enter", "leave"),
     "newest": ("begin", "finish"),
+    "shares": ("ask", "open", "close"),
     "asked": ("order", "pay", "send"),
     "checked": ("pay",),
     "saga": ("book", "pay", "send", "book (undo)", "pay (undo)"),
+    "waiter": ("ask", "thank"),
     "child": ("grow", "leave home"),
     "listener": ("hear",),
 }

@@ -12,7 +12,6 @@ import aiosqlite
 import asyncpg
 import psycopg
 import sqlalchemy as sa
-from psycopg_pool import ConnectionPool
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
@@ -105,6 +104,8 @@ class Way:
 @contextlib.contextmanager
 def _pooled(dsn: str) -> Iterator[Any]:
     """Lend a connection of a pool; the pool lives for as long."""
+    from psycopg_pool import ConnectionPool
+
     with ConnectionPool(dsn, min_size=1, max_size=1) as pool, pool.connection() as connection:
         yield connection
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
+from typing import Any, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
 from onceward.authoring.calls import prepare, uuid_kind
 from onceward.authoring.current import noted
@@ -15,7 +15,7 @@ from onceward.authoring.keys import KeyScope
 from onceward.authoring.options import Unknown
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
-from onceward.authoring.transaction import Transaction, prepared
+from onceward.authoring.transaction_verbs import TransactionVerbs
 from onceward.authoring.wait_verbs import WaitVerbs
 from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Workflow
@@ -33,7 +33,7 @@ A3 = TypeVar("A3")
 A4 = TypeVar("A4")
 
 
-class StepVerbs(WaitVerbs):
+class StepVerbs(TransactionVerbs, WaitVerbs):
     """``ctx.step`` in an async workflow."""
 
     __slots__ = ()
@@ -101,77 +101,6 @@ class StepVerbs(WaitVerbs):
             StepMisuse: the name repeats in parallel branches, or a step is called inside a step.
         """
         function, item, options, kwargs = prepare(name, function, args, kwargs)
-        return await self._session.step(name, item, function, args, kwargs, options, None)
-
-    @overload
-    async def transaction(
-        self,
-        name: str,
-        function: Transaction[P, Coroutine[Any, Any, R]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R: ...
-    @overload
-    async def transaction(
-        self, name: str, function: Transaction[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R: ...
-    @overload
-    async def transaction(
-        self,
-        name: str,
-        function: Callable[Concatenate[Any, P], Awaitable[R]],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R: ...
-    @overload
-    async def transaction(
-        self, name: str, function: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R: ...
-    @overload
-    async def transaction(
-        self,
-        name: str,
-        function: Callable[[Any, *Ts], Awaitable[R]],
-        /,
-        *args: *Ts,
-        item: object = ...,
-        retry: Retry = ...,
-        timeout: Duration | None = ...,  # noqa: ASYNC109
-        connect: Any = ...,
-    ) -> R: ...
-    @overload
-    async def transaction(
-        self,
-        name: str,
-        function: Callable[[Any, *Ts], R],
-        /,
-        *args: *Ts,
-        item: object = ...,
-        retry: Retry = ...,
-        timeout: Duration | None = ...,  # noqa: ASYNC109
-        connect: Any = ...,
-    ) -> R: ...
-    @noted  # type: ignore[misc]  # likewise
-    async def transaction(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Run a function as a step that commits its rows and its checkpoint in one transaction.
-
-        Args:
-            name: what identifies the step in this run.
-            function: takes the connection or session first; see `App.transaction`.
-            args: its other arguments.
-            item: which element of a loop this is, when the name repeats in parallel branches.
-            retry: how it is tried again; five tries with growing delays by default.
-            timeout: how long one try may take until it begins to commit.
-            connect: what `App.transactions` takes or gave, where it is not the app's default.
-            kwargs: the function's keywords.
-
-        Raises:
-            StepFailed: its tries are used up, or it failed for good.
-            TransactionMisuse: called inside the body of a step.
-        """
-        function, item, options, kwargs = prepared(name, function, args, kwargs)
         return await self._session.step(name, item, function, args, kwargs, options, None)
 
     @overload

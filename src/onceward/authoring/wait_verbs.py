@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from onceward.authoring.calls import wait_ms
-from onceward.authoring.current import Session, noted
+from onceward.authoring.current import noted
 from onceward.authoring.event import Event
 from onceward.authoring.expect import RAISES, Expect, parts_of
 from onceward.authoring.promise import Promise
+from onceward.authoring.session_verbs import SessionVerbs
 from onceward.core.duration import Duration
 from onceward.core.paths import Expr
 from onceward.core.triggers import Trigger
@@ -17,13 +18,10 @@ from onceward.core.triggers import Trigger
 D = TypeVar("D")
 
 
-class WaitVerbs:
+class WaitVerbs(SessionVerbs):
     """Waiting for events and promises."""
 
-    __slots__ = ("_session",)
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    __slots__ = ()
 
     @overload
     async def wait_for(

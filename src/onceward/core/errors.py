@@ -312,10 +312,7 @@ class LeaseLost(OncewardError):
 
 
 class NotStorable(OncewardError):
-    """A value that cannot be stored as JSON and come back equal; never retried.
-
-    The message names the step and the place in the value.
-    """
+    """A value that cannot be stored as JSON and come back equal, by step and place; never retried."""
 
     code = "not_storable"
     http_status = 422
@@ -351,8 +348,7 @@ class StepMisuse(OncewardError):
 class StepNameRepeated(StepMisuse):
     """One step name in two branches that run side by side, without ``item=``.
 
-    After a crash they could come in another order and swap their saved results. Give each branch
-    its own name, or ``item=`` with what tells them apart.
+    After a crash they could swap their saved results. Give each its own name, or ``item=``.
     """
 
     code = "step_name_repeated"
@@ -370,11 +366,7 @@ class CallOutsideStep(StepMisuse):
 
 
 class TransactionMisuse(StepMisuse):
-    """A transaction that cannot commit together with its checkpoint; it was rolled back, never retried.
-
-    Its connection leads to another database than the store's, it was begun inside another transaction,
-    its body ended it, or a connection of that kind cannot be used there.
-    """
+    """A transaction that cannot commit together with its checkpoint; it was rolled back, never retried."""
 
     code = "transaction_misuse"
     title = "A transaction was used wrongly"

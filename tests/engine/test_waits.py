@@ -570,6 +570,26 @@ def test_a_wait_inside_a_step_is_refused(sqlite_url: str) -> None:
     assert "inside the body of step 'body'" in result_of(app, flow)
 
 
+@pytest.mark.parametrize("verb", ["wait_for", "promise", "result"])
+def test_a_forgotten_await_is_told_as_it_is_written(sqlite_url: str, verb: str) -> None:
+    app = make_app(sqlite_url, promise_secret="0123456789" * 4)
+
+    @app.workflow()
+    async def flow(ctx: Context) -> None:
+        if verb == "wait_for":
+            ctx.step.wait_for("packed", "packed")  # type: ignore[unused-coroutine]
+        elif verb == "promise":
+            ctx.step.promise("approval")  # type: ignore[unused-coroutine]
+        else:
+            (await ctx.step.promise("approval")).result()  # type: ignore[unused-coroutine]
+
+    with pytest.raises(RunFailed) as caught:
+        result_of(app, flow)
+
+    written = "promise.result()" if verb == "result" else f"ctx.step.{verb}("
+    assert written in str(caught.value)
+
+
 # --- processes that die -------------------------------------------------------------------------------
 
 

@@ -56,9 +56,19 @@ REACHED: dict[str, frozenset[str]] = {
     "late": COMMON | SLEPT,
     "delivered": COMMON | {"accept.before_reply"},
 }
-"""By story. Failpoints of takeovers, drains and migrations have tests of their own."""
+"""By story. Failpoints of takeovers, drains, migrations and transactions have tests of their own."""
 
-ELSEWHERE = frozenset({*_both("takeover"), *_both("release"), "migrate.statement", "migrate.before_commit"})
+ELSEWHERE = frozenset(
+    {
+        *_both("takeover"),
+        *_both("release"),
+        "migrate.statement",
+        "migrate.before_commit",
+        *_both("transaction"),
+        "outbox.before_accept",
+        "outbox.after_accept",
+    }
+)
 
 assert SCENARIOS.keys() == REACHED.keys()
 assert frozenset(REGISTRY) == ELSEWHERE.union(*REACHED.values())

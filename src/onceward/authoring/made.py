@@ -98,7 +98,9 @@ def _as_written(call: Any) -> str:
         first = given.get("type", given.get("workflow"))
         return f"app.{verb}({getattr(first, '__name__', None) or shown(first)}, …)"
     name = given.get("name")
-    if owner in ("StepVerbs", "TransactionVerbs"):
+    if owner == "Promise":
+        return "promise.result()"
+    if owner in ("StepVerbs", "TransactionVerbs", "WaitVerbs"):
         return f"ctx.step.{verb}({shown(name)}, …)"
     item = given.get("item")
     return f"{name}.item({shown(item)})(…)" if item else f"{name}(…)"

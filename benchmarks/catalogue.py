@@ -97,6 +97,16 @@ WORKS = {
             ("sleepers_mb", "spread_late_p99_ms", "all_at_once_s", "all_at_once_over_allowed"),
         ),
         Work(
+            "waiters",
+            "20,000 runs that wait for an event each, and then 20,000 events",
+            "runs_per_s",
+            True,
+            20_000,
+            0,
+            ("waiters_mb", "starts_per_s", "all_told_s"),
+            (),
+        ),
+        Work(
             "recovery",
             "SIGKILL with 500 runs of three 50 ms steps under way, and a restart",
             "all_finished_s",

@@ -73,6 +73,8 @@ API: tuple[Part, ...] = (
     Part("What a check function returns", "onceward", ("Happened", "DidNotHappen")),
     Part("ctx.step", "onceward.authoring.verbs", ("StepVerbs",)),
     Part("ctx.step, blocking", "onceward.authoring.sync_verbs", ("SyncStepVerbs",)),
+    Part("Waits", "onceward", ("Expect", "Promise", "SyncPromise")),
+    Part("What a completion did", "onceward.promising", ("Completed",)),
     Part(
         "Runs and events",
         "onceward",
@@ -125,6 +127,9 @@ API: tuple[Part, ...] = (
             "StepMisuse",
             "StepNameRepeated",
             "StepTimedOut",
+            "WaitTimedOut",
+            "AlreadyCompleted",
+            "PromiseOver",
             "StoreUnavailable",
             "TransactionMisuse",
             "ValueTooLarge",

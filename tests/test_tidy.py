@@ -43,7 +43,16 @@ LAYERS = {
 }
 # Modules beside app.py that are parts of it.
 PARTS_OF_APP = {
-    *("arrivals", "desk", "handles", "planning", "receiving", "refusals", "registry", "sending", "sync"),
+    "arrivals",
+    "desk",
+    "handles",
+    "planning",
+    "promising",
+    "receiving",
+    "refusals",
+    "registry",
+    "sending",
+    "sync",
 }
 # Arrows that point up, and why. They may only be drawn inside a function or for the types.
 LAZY_ARROWS = {
@@ -398,7 +407,8 @@ def test_every_number_that_is_cited_is_explained() -> None:
 def test_what_is_said_to_be_watched_is_watched(word: str, module: str) -> None:
     rows = [line.split("|") for line in (ROOT / "docs" / "contract.md").read_text().splitlines()]
     said = {row[1].strip() for row in rows if len(row) > 4 and word in row[3]}
-    source = (PACKAGE / "testing" / f"{module}.py").read_text()
+    files = (PACKAGE / "testing" / f"{name}.py" for name in (module, f"wait_{module}"))
+    source = "".join(file.read_text() for file in files if file.exists())
 
     assert said == set(re.findall(r'"(I\d+)"', source))
 

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from onceward.app import App
     from onceward.authoring.context import Context, SyncContext
     from onceward.authoring.event import Event
+    from onceward.authoring.expect import Expect
     from onceward.authoring.keys import AUTO, IdempotencyKey
+    from onceward.authoring.promise import Promise, SyncPromise
     from onceward.authoring.step import Step
     from onceward.authoring.transaction import Transaction
     from onceward.authoring.workflow import Workflow
     from onceward.core.errors import (
+        AlreadyCompleted,
         CallOutsideStep,
         ConfigError,
         DeadlineExceeded,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
         OutcomeUnknown,
         Permanent,
         PlanNeeded,
+        PromiseOver,
         RetryLater,
         RunCancelled,
         RunFailed,
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
         Suspended,
         TransactionMisuse,
         ValueTooLarge,
+        WaitTimedOut,
         WorkflowUnknown,
     )
     from onceward.core.paths import event
@@ -58,6 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTO",
+    "AlreadyCompleted",
     "App",
     "CallOutsideStep",
     "ConfigError",
@@ -67,6 +73,7 @@ __all__ = [
     "Emitted",
     "Event",
     "EventView",
+    "Expect",
     "Happened",
     "HistoryMismatch",
     "IdClash",
@@ -82,6 +89,8 @@ __all__ = [
     "Permanent",
     "Plan",
     "PlanNeeded",
+    "Promise",
+    "PromiseOver",
     "Question",
     "Retry",
     "RetryLater",
@@ -99,9 +108,11 @@ __all__ = [
     "StoreUnavailable",
     "Suspended",
     "SyncContext",
+    "SyncPromise",
     "Transaction",
     "TransactionMisuse",
     "ValueTooLarge",
+    "WaitTimedOut",
     "Workflow",
     "WorkflowUnknown",
     "__version__",
@@ -120,12 +131,15 @@ _HOMES = {
     "IdempotencyKey": "onceward.authoring.keys",
     "Plan": "onceward.core.plan",
     "Question": "onceward.core.unknown",
+    "Expect": "onceward.authoring.expect",
+    "Promise": "onceward.authoring.promise",
     "Retry": "onceward.core.retry",
     "LaterRun": "onceward.handles",
     "RunHandle": "onceward.handles",
     "RunState": "onceward.core.states",
     "Step": "onceward.authoring.step",
     "SyncContext": "onceward.authoring.context",
+    "SyncPromise": "onceward.authoring.promise",
     "Transaction": "onceward.authoring.transaction",
     "Workflow": "onceward.authoring.workflow",
     "event": "onceward.core.paths",

@@ -24,6 +24,7 @@ from onceward.core.shown import shown
 from onceward.core.states import RunState
 from onceward.desk import Desk
 from onceward.handles import EventView, RunHandle
+from onceward.promising import Promising
 from onceward.receiving import Receiving
 from onceward.registry import Registry
 from onceward.runtime import failpoints
@@ -48,7 +49,7 @@ A4 = TypeVar("A4")
 _log = logging.getLogger("onceward.app")
 
 
-class App(Registry, Receiving, Sending):
+class App(Registry, Receiving, Sending, Promising):
     """Receives events, makes exactly one run of each, carries every run to its end.
 
     Args:

@@ -36,6 +36,7 @@ from onceward.core.steer import Reply
 from onceward.core.unknown import Question
 from onceward.handles import Emitted, EventView, LaterRun, RunHandle
 from onceward.planning import PlannedVerb
+from onceward.promising import Completed
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -354,6 +355,14 @@ class SyncApp:
     def refusals(self, source: str | None = None) -> list[Refusal]:
         """Give what was refused; see `App.refusals`."""
         return self.wait(self._app.refusals(source))
+
+    def complete_promise(self, token: str, value: Any = None) -> Completed:
+        """Complete a promise; see `App.complete_promise`."""
+        return self.wait(self._app.complete_promise(token, value))
+
+    def fail_promise(self, token: str, reason: str) -> Completed:
+        """Fail a promise; see `App.fail_promise`."""
+        return self.wait(self._app.fail_promise(token, reason))
 
     def describe(self) -> Mapping[str, str]:
         """Give what the store says of itself; see `App.describe`."""

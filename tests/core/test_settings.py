@@ -46,6 +46,9 @@ def test_without_arguments_and_environment_the_defaults_hold() -> None:
         threads=32,
         notify=True,
         pooler=None,
+        strict=False,
+        public_url=None,
+        promise_secret=None,
         host="127.0.0.1",
         port=8000,
         trusted_proxies=None,
@@ -104,6 +107,9 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
         "ONCEWARD_THREADS": "2",
         "ONCEWARD_NOTIFY": "off",
         "ONCEWARD_POOLER": "off",
+        "ONCEWARD_STRICT": "on",
+        "ONCEWARD_PUBLIC_URL": "https://shop.example",
+        "ONCEWARD_PROMISE_SECRET": "new old",
         "ONCEWARD_HOST": "0.0.0.0",
         "ONCEWARD_PORT": "0",
         "ONCEWARD_TRUSTED_PROXIES": "10.0.0.0/8",
@@ -116,8 +122,8 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
     settings = resolve(SETTINGS, {}, environ)
 
     assert settings == Settings(
-        "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, "0.0.0.0", 0, "10.0.0.0/8",
-        "birth_date customer.email !iban", "debug"
+        "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, True,
+        "https://shop.example", "new old", "0.0.0.0", 0, "10.0.0.0/8", "birth_date customer.email !iban", "debug"
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from onceward.core.states import (
     TERMINAL,
     Effect,
     Move,
+    PromiseState,
     RunState,
     StepState,
     Verb,
@@ -356,6 +357,7 @@ def test_the_check_lists_of_the_schema_are_the_enums(macros: dict[str, str]) -> 
     assert [re.findall(r"'(\w+)'", found) for found in lists] == [
         [state.value for state in RunState],
         [state.value for state in StepState],
+        [state.value for state in PromiseState],
     ]
 
 

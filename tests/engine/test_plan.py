@@ -596,7 +596,7 @@ def test_a_plan_says_of_which_step_nobody_knows_whether_it_happened(store_url: s
         run = await app.start(pay)
         await becomes(run, RunState.HELD)
         for verb in ("resume", "restart"):
-            plan = await run.plan(verb)  # type: ignore[arg-type]
+            plan = await run.plan(verb)
             assert plan.warnings[0].startswith("Nobody knows whether 'charge' took effect")
             assert plan.outside_again == ["charge"]
         with pytest.raises(PlanNeeded, match="charge"):

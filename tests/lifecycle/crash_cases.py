@@ -46,6 +46,7 @@ REACHED: dict[str, frozenset[str]] = {
     "backoff": COMMON | LOADED | frozenset(_both("sleep")),
     "values": COMMON,
     "emitter": COMMON,
+    "awaiter": COMMON | LOADED | frozenset(_both("sleep")),
     "ensured": COMMON,
     "cancelled": COMMON | SLEPT | CANCELLED,
     "queued cancel": COMMON - {"step.after_body"} | CANCELLED,

@@ -164,6 +164,26 @@ async def _replayed(shop: Shop) -> None:
     assert shop.ledger.starts("a", run_id=replay.run_id) == 0
 
 
+async def _awaiter(shop: Shop) -> None:
+    """Send what the run waits for once it does, each under an id of its own; then complete its promise."""
+    run = await start(shop, "awaiter", N)
+
+    async def waits() -> bool:
+        names = {row.name for row in await persist(run.steps)}
+        return {"packed", "line"} <= names
+
+    async def token() -> Any:
+        steps = {row.name: row.output for row in await persist(run.steps)}
+        return json.loads(steps.get("ask") or "null")
+
+    await eventually_async(waits, WITHIN_S, what="the waits")
+    await persist(lambda: shop.app.emit("shop.packed", {"n": 1}, subject=str(N), id="packed-1"))
+    await persist(lambda: shop.app.emit("shop.line", {"n": 2, "of": N}, id="line-1"))
+    asked = await eventually_async(token, WITHIN_S, what="the token")
+    await persist(lambda: shop.app.complete_promise(asked, 4))
+    await completed(run, N + 7)
+
+
 async def _late(shop: Shop) -> None:
     run = await start(shop, "late", N)
     assert await ended(run) is RunState.FAILED
@@ -228,6 +248,7 @@ SCENARIOS = {
         simple("values"),
         simple("ensured", ["ticket-7", "payment-7"]),
         Scenario("emitter", _emitter, width=5),
+        Scenario("awaiter", _awaiter),
         Scenario("cancelled", _cancelled),
         Scenario("queued cancel", _queued_cancel),
         Scenario("retried", _retried, reopened=1),

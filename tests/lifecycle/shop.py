@@ -25,6 +25,7 @@ from onceward import (
     Retry,
     SyncContext,
 )
+from onceward import event as event_
 from onceward.sources import Stripe
 from tests.lifecycle.ledger import Ledger
 
@@ -50,7 +51,7 @@ class Shop:
     """
 
     def __init__(self, store: str, ledger: Path, *, body_s: float = BODY_S, **settings: Any) -> None:
-        self.app = App(store, **settings)
+        self.app = App(store, **{"promise_secret": "0123456789" * 4, **settings})
         self.ledger = Ledger(ledger)
         self.body_s = body_s
         self.stripe = self.app.source(Stripe(secrets=[SECRET]))
@@ -89,6 +90,7 @@ class Shop:
             self.killer,
             self.blocker,
             self.napper,
+            self.awaiter,
         ):
             self.app.workflow(workflow)
         self.hold = self.app.step(name="hold")(self.make)
@@ -276,6 +278,19 @@ class Shop:
             await ctx.step.run("release", self.act, n)
             await ctx.step.sleep("pause", "30ms")
             await ctx.step.run("tell", self.act, n)
+
+    async def awaiter(self, ctx: Context, n: int) -> int:
+        """Waits for two events at once, and for a promise that it hands out."""
+        await ctx.step.run("before", self.act, n)
+        packed, line = await asyncio.gather(
+            ctx.step.wait_for("packed", "shop.packed", subject=str(n), timeout="1m"),
+            ctx.step.wait_for("line", "shop.line", where=event_.payload["of"] == n, timeout="1m"),
+        )
+        approval = await ctx.step.promise("approval", timeout="1m")
+        await ctx.step.run("ask", self.act, approval.token)
+        approved = await approval.result()
+        value: int = await ctx.step.run("after", self.act, n)
+        return value + packed.payload["n"] + line.payload["n"] + approved  # type: ignore[no-any-return]
 
     async def failing(self, ctx: Context, n: int) -> int:
         """A failure that is caught and one that is not, until somebody retries."""

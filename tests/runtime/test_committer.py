@@ -48,6 +48,7 @@ def test_what_is_added_while_the_store_waits_is_committed_with_what_it_is_filled
             elapsed_s=lambda: clock[0],
             claims=list,
             claimed=lambda _: None,
+            arrived=lambda *_: None,
             evicted=lambda _: None,
         )
         committer._pace.over(-1.0, overlaps=True)  # the last commit took a second

@@ -100,7 +100,7 @@ def everything(process: Process, number: int) -> Batch:
 
 
 def test_a_batch_is_one_round_trip_with_one_statement_for_each_kind(shared_database: str) -> None:
-    """All together: begin, guard, eight kinds, the lock of the queue's rows, commit; one Sync."""
+    """All together: begin, guard, eight kinds, the lock of the queue's rows, commit, who waits; one Sync."""
     stores = Postgres(shared_database, notify=False)
     process = Process(stores)
     process.store.apply("p1", 1, everything(process, 1))  # prepares the statements
@@ -109,7 +109,7 @@ def test_a_batch_is_one_round_trip_with_one_statement_for_each_kind(shared_datab
     sent = sent_by(postgres(process), lambda: process.store.apply("p1", 1, batch))
 
     assert sent.count("Sync") == 1
-    assert sent.count("Execute") == 12
+    assert sent.count("Execute") == 13
     assert sent.count("Parse") == 0
     stores.close()
 
@@ -256,9 +256,22 @@ JUDGING_STATEMENTS = (
     "drop_unclaimed",
     "skipped_of",
 )
+WAIT_STATEMENTS = (
+    "open_waits",
+    "end_some_waits",
+    "end_waits",
+    "make_promises",
+    "waits_for",
+    "insert_offers",
+    "wake_runs",
+    "offers",
+    "promises",
+    "settle_promise",
+)
 KEYED_STATEMENTS = (
     *BATCH_STATEMENTS,
     *JUDGING_STATEMENTS,
+    *WAIT_STATEMENTS,
     "histories",
     "states",
     "lose_runs",

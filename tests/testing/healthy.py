@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onceward.core.model import EventRow, RunRow
+from onceward.core.awaiting import taken_text
+from onceward.core.model import EventRow, RunRow, WaitRow
 from onceward.core.ports import Accept, Steer
 from onceward.core.rules import version_text
 from onceward.core.states import RunState
 from onceward.testing.store_scene import (
     LEASE_MS,
+    NEVER,
     Process,
     attempt_log,
     audit,
@@ -54,6 +56,7 @@ class Healthy(SqliteFile):
             self.sleeper, step("nap", kind="sleep", state="open", at=self.now, wake_at=self.now + 500)
         )
         self.process.move(self.sleeper, RunState.SLEEPING, due_at=self.now + 500)
+        self.waiting = self._waiting()
         self.rested = self._run("evt_rested")
         self.process.save(self.rested, step("nap", kind="sleep", at=self.now, wake_at=self.now, output=None))
         self.emitter = self._run("evt_emitter")
@@ -85,6 +88,19 @@ class Healthy(SqliteFile):
         for event_id, version in (("evt_new", 7), ("evt_old", 6)):
             wish = new_run(at=self.now, version=version_text(version), drops_stale=True)
             self.process.accept(Accept(event(event_id, at=self.now), [wish]))
+
+    def _waiting(self) -> RunRow:
+        """Make a run that has taken an event and waits for another."""
+        run, now = self._run("evt_waiting"), self.now
+        line = EventRow("emit/line", "evt_line", "line", "{}", now, subject="o")
+        self.process.accept(Accept(line, []))
+        first = step("first", kind="wait", seq=1, at=now, wake_at=now + 9, output=taken_text(None, line))
+        second = step("second", kind="wait", seq=2, state="open", at=now)
+        late = step("late", kind="wait", seq=3, at=now, wake_at=now, output=None)
+        advance = self.process.advance(run, first, second, late)
+        advance.waits = [WaitRow(run.run_id, 1, *second.key, 0, "line", "o", "own", since_at=now)]
+        assert self.process.apply(advances=[advance]).held == [True]
+        return self.process.move(run, RunState.WAITING, due_at=NEVER)
 
     def _run(self, event_id: str) -> RunRow:
         return self.process.start(event_id)

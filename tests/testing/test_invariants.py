@@ -38,6 +38,14 @@ PLANTED = [
     ("I4", "sleeper", "update {t}step set output = 'x' where run_id = '{sleeper}'"),
     ("I4", "completed", "update {t}step set seq = 1 where run_id = '{completed}'"),
     ("I4", "no such run", "update {t}step set run_id = 'no such run' where run_id = '{failed}'"),
+    ("I12", "waiting", "update {t}step set output = (select output from {t}step where name = 'first' and run_id = '{waiting}') where name = 'late'"),
+    ("I12", "waiting", "update {t}step set wake_at = 1 where name = 'first' and run_id = '{waiting}'"),
+    ("I12", "waiting", "update {t}event set received_at = received_at + 1 where id = 'evt_waiting'"),
+    ("I12", "waiting", "delete from {t}wait"),
+    ("I12", "waiting", "update {t}step set output = null where name = 'first' and run_id = '{waiting}';update {t}process set lease_until = lease_until + 100000"),
+    ("I13", "waiting", "update {t}wait set generation = 2"),
+    ("I13", "completed", "insert into {t}wait select since_at, until_at, 1, ordinal, part, namespace, '{completed}', name, item, type, subject, source, condition from {t}wait"),
+    ("I13", "waiting", "update {t}step set wake_at = wake_at + 1 where name = 'late' and run_id = '{waiting}'"),
     ("I5", "completed", "update {t}run set fence = 0 where run_id = '{completed}'"),
     ("I5", "emitter", "update {t}run set fence = 0, started_at = null where run_id = '{emitter}'"),
     ("I5", "p1", "delete from {t}committer"),
@@ -120,7 +128,23 @@ def test_a_planted_violation_is_found(
 
 
 def test_every_rule_has_a_planted_violation() -> None:
-    claimed = {"I1", "I2", "I4", "I5", "I6", "I8", "I9", "I10", "I11", "I12", "I14", "I15", "I16", "I19"}
+    claimed = {
+        "I1",
+        "I2",
+        "I4",
+        "I5",
+        "I6",
+        "I8",
+        "I9",
+        "I10",
+        "I11",
+        "I12",
+        "I13",
+        "I14",
+        "I15",
+        "I16",
+        "I19",
+    }
     assert {invariant for invariant, _, _ in PLANTED} == claimed
 
 

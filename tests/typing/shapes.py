@@ -10,7 +10,7 @@ import sqlite3
 import uuid
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, assert_type
 
 from onceward import (
@@ -21,20 +21,24 @@ from onceward import (
     Emitted,
     Event,
     EventView,
+    Expect,
     Happened,
     IdempotencyKey,
     LaterRun,
     Plan,
+    Promise,
     Question,
     Retry,
     RunHandle,
     RunState,
     SyncContext,
+    SyncPromise,
     Workflow,
 )
 from onceward.adapters import asgi, wsgi
 from onceward.core.model import AttemptRow, EventRow, RunRow, StepRow
 from onceward.core.steer import Reply
+from onceward.promising import Completed
 from onceward.sources import Stripe
 from onceward.sync import SyncApp, SyncLaterRun, SyncRunHandle
 
@@ -389,3 +393,34 @@ def in_threads(order: Order) -> None:
     assert_type(hooks.run("run_x"), SyncRunHandle[Any])
     with hooks.lifespan() as nothing:
         assert_type(nothing, None)
+
+
+# --- waits and promises -----------------------------------------------------------------------------
+
+
+@app.workflow(on="order.paid")
+async def waiting(ctx: Context, event: Event) -> None:
+    assert_type(await ctx.step.wait_for("packed", "packed", subject="o", timeout="7d"), Event)
+    assert_type(await ctx.step.wait_for("paid", stripe["paid"], default=None), Event | None)
+    assert_type(await ctx.step.wait_any("one", {"a": Expect("a"), "b": Expect("b")}), tuple[str, Event])
+    assert_type(await ctx.step.wait_any("two", [Expect("a")]), tuple[int, Event])
+    assert_type(await ctx.step.wait_any("three", [Expect("a")], default=0), tuple[int, Event] | int)
+    approval = await ctx.step.promise("approval", timeout=timedelta(days=3))
+    assert_type(approval, Promise)
+    assert_type(approval.url, str)
+    assert_type(approval.expires_at, datetime | None)
+
+
+@app.workflow(on="order.paid")
+def waiting_plainly(ctx: SyncContext, event: Event) -> None:
+    assert_type(ctx.step.wait_for("packed", "packed", subject="o", timeout="7d"), Event)
+    assert_type(ctx.step.wait_for("paid", stripe["paid"], default=0), Event | int)
+    assert_type(ctx.step.wait_any("one", {"a": Expect("a")}), tuple[str, Event])
+    assert_type(ctx.step.promise("approval"), SyncPromise)
+
+
+async def completing(blocking: SyncApp) -> None:
+    assert_type(await app.complete_promise("token", {"by": "ann"}), Completed)
+    assert_type(await app.fail_promise("token", "no budget"), Completed)
+    assert_type(blocking.complete_promise("token"), Completed)
+    assert_type(blocking.fail_promise("token", "no"), Completed)

@@ -1,8 +1,8 @@
 """The door before a framework: deliveries go to the receiver, everything else goes on.
 
 A signature is over the bytes as they came, so deliveries are taken before any middleware of the
-framework can read, parse, limit or redirect them. Of a path only two addresses are taken,
-``<path>/hooks/…`` and ``<path>/healthz``; the framework keeps the others.
+framework can read, parse, limit or redirect them. Of a path only three addresses are taken,
+``<path>/hooks/…``, ``<path>/promises/…`` and ``<path>/healthz``; the framework keeps the others.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from onceward.app import App
 from onceward.core import errors
 from onceward.core.shown import shown
 from onceward.web.port import Message, Receive, Scope, Send
+from onceward.web.promise_door import PROMISES
 from onceward.web.receiver import HEALTH, HOOKS, path_below_mount
 
 AsgiApplication: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -63,7 +64,7 @@ def is_ours(below: str, path: str) -> bool:
         path: where the receiver is mounted.
     """
     rest = below.removeprefix(path)
-    return (not path or rest != below) and (rest.startswith(HOOKS) or rest == HEALTH)
+    return (not path or rest != below) and (rest.startswith((HOOKS, PROMISES)) or rest == HEALTH)
 
 
 class AsgiFront:

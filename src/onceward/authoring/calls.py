@@ -15,7 +15,7 @@ from onceward.authoring.words import refuse_unknown
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors
 from onceward.core.annotations import signature_of
-from onceward.core.duration import to_ms
+from onceward.core.duration import Duration, to_ms
 from onceward.core.shown import shown
 
 OPTIONS = ("retry", "timeout", "key_scope", "key_memory", "effect", "unknown")
@@ -61,6 +61,11 @@ def changed_options(name: str, options: StepOptions, kwargs: dict[str, Any]) -> 
     if key_memory is not None:
         changes["key_memory_ms"] = key_memory_of(key_memory, f"step {name!r}")
     return dataclasses.replace(options, **changes) if changes else options
+
+
+def wait_ms(name: str, timeout: Duration | None) -> int | None:
+    """Give how long a wait may take, in milliseconds; None for ever."""
+    return None if timeout is None else to_ms(timeout, what=f"timeout of wait {name!r}")
 
 
 def uuid_kind(version: int) -> str:

@@ -19,6 +19,10 @@ from onceward.core import errors
 from onceward.core.idempotency import composed_key
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from onceward.authoring.event import Event
+    from onceward.authoring.expect import Label, Parts
     from onceward.authoring.options import StepOptions
     from onceward.authoring.workflow import Workflow
     from onceward.core.model import Millis, StepKey
@@ -63,6 +67,36 @@ class Session(Protocol):
 
     async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
         """Return when the step's fixed deadline has passed."""
+        ...
+
+    async def wait(
+        self,
+        name: str,
+        item: str,
+        parts: Parts,
+        timeout_ms: Millis | None,
+        is_raising: bool,
+        caller: object,
+    ) -> tuple[Label | None, Event] | None:
+        """Give the first event that is waited for, and as which; None when the time is over."""
+        ...
+
+    async def promise(
+        self, name: str, item: str, timeout_ms: Millis | None, caller: object
+    ) -> tuple[str, str, datetime | None, str | None]:
+        """Make a promise once: give its token, the hash of it, when it expires, and the public address."""
+        ...
+
+    async def promised(
+        self,
+        name: str,
+        item: str,
+        token_hash: str,
+        expires_at: datetime | None,
+        default: Any,
+        caller: object,
+    ) -> Any:
+        """Wait for the end of a promise."""
         ...
 
     async def value(self, kind: str, name: str, item: str, caller: object) -> Any:

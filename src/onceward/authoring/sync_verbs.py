@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, TypeVarTuple, overload
 
-from onceward.authoring.calls import prepare, uuid_kind
+from onceward.authoring.calls import prepare, uuid_kind, wait_ms
 from onceward.authoring.current import Session, wait_in_thread
 from onceward.authoring.ensure import ensured
 from onceward.authoring.event import Event
+from onceward.authoring.expect import RAISES, Expect, parts_of
 from onceward.authoring.keys import KeyScope
 from onceward.authoring.options import Unknown
+from onceward.authoring.promise import SyncPromise
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.transaction import Transaction, prepared
@@ -21,11 +23,14 @@ from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
 from onceward.core.effects import EffectName
+from onceward.core.paths import Expr
 from onceward.core.retry import Retry
+from onceward.core.triggers import Trigger
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
+D = TypeVar("D")
 A1 = TypeVar("A1")
 A2 = TypeVar("A2")
 A3 = TypeVar("A3")
@@ -250,6 +255,121 @@ class SyncStepVerbs:
         """Sleep until a deadline that is fixed when it is first reached; see `StepVerbs.sleep`."""
         delay_ms = to_ms(delay, what=f"delay of sleep {name!r}")
         self._wait(self._session.sleep(name, str(item), delay_ms, threading.current_thread()))
+
+    @overload
+    def wait_for(
+        self,
+        name: str,
+        on: str | Trigger,
+        *,
+        subject: str | None = ...,
+        timeout: Duration | None = ...,
+        where: Expr | None = ...,
+        source: str | None = ...,
+        item: object = ...,
+    ) -> Event: ...
+    @overload
+    def wait_for(
+        self,
+        name: str,
+        on: str | Trigger,
+        *,
+        subject: str | None = ...,
+        timeout: Duration | None = ...,
+        where: Expr | None = ...,
+        source: str | None = ...,
+        item: object = ...,
+        default: D,
+    ) -> Event | D: ...
+    def wait_for(
+        self,
+        name: str,
+        on: str | Trigger,
+        *,
+        subject: str | None = None,
+        timeout: Duration | None = None,
+        where: Expr | None = None,
+        source: str | None = None,
+        item: object = "",
+        default: Any = RAISES,
+    ) -> Any:
+        """Wait for an event and give it; see `StepVerbs.wait_for`."""
+        parts = [(None, Expect(on, subject=subject, where=where, source=source))]
+        found = self._wait(
+            self._session.wait(
+                name, str(item), parts, wait_ms(name, timeout), default is RAISES, threading.current_thread()
+            )
+        )
+        return default if found is None else found[1]
+
+    @overload
+    def wait_any(
+        self,
+        name: str,
+        events: Mapping[str, Expect],
+        *,
+        timeout: Duration | None = ...,
+        item: object = ...,
+    ) -> tuple[str, Event]: ...
+    @overload
+    def wait_any(
+        self,
+        name: str,
+        events: Sequence[Expect],
+        *,
+        timeout: Duration | None = ...,
+        item: object = ...,
+    ) -> tuple[int, Event]: ...
+    @overload
+    def wait_any(
+        self,
+        name: str,
+        events: Mapping[str, Expect],
+        *,
+        timeout: Duration | None = ...,
+        item: object = ...,
+        default: D,
+    ) -> tuple[str, Event] | D: ...
+    @overload
+    def wait_any(
+        self,
+        name: str,
+        events: Sequence[Expect],
+        *,
+        timeout: Duration | None = ...,
+        item: object = ...,
+        default: D,
+    ) -> tuple[int, Event] | D: ...
+    def wait_any(
+        self,
+        name: str,
+        events: Mapping[str, Expect] | Sequence[Expect],
+        *,
+        timeout: Duration | None = None,
+        item: object = "",
+        default: Any = RAISES,
+    ) -> Any:
+        """Wait for the first of several events; see `StepVerbs.wait_any`."""
+        parts, timeout_ms = parts_of(events), wait_ms(name, timeout)
+        found = self._wait(
+            self._session.wait(
+                name, str(item), parts, timeout_ms, default is RAISES, threading.current_thread()
+            )
+        )
+        return default if found is None else found
+
+    def promise(
+        self,
+        name: str,
+        *,
+        timeout: Duration | None = None,
+        item: object = "",
+    ) -> SyncPromise:
+        """Make a promise; see `StepVerbs.promise`."""
+        made = self._wait(
+            self._session.promise(name, str(item), wait_ms(name, timeout), threading.current_thread())
+        )
+        return SyncPromise(self._session, name, str(item), *made)
 
     def uuid(self, name: str, *, version: Literal[4, 7] = 4, item: object = "") -> uuid.UUID:
         """Draw a random UUID once; every attempt gets the same; see `StepVerbs.uuid`."""

@@ -267,6 +267,24 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names[:LISTED_MAX]) + more
 
 
+class AlreadyCompleted(StateConflict):
+    """A promise was completed before, with something else; nothing was changed.
+
+    The message says with what it was ended, and when. The same completion again is no error.
+    """
+
+    code = "already_completed"
+    title = "The promise was completed before"
+
+
+class PromiseOver(StateConflict):
+    """A promise can no longer be completed: it expired, or its run has ended or begun anew."""
+
+    code = "promise_over"
+    http_status = 410
+    title = "The promise is over"
+
+
 class KeyCycle(OncewardError):
     """A run calls a run whose key it holds itself, or a run that waits for it: both would wait for ever."""
 
@@ -422,6 +440,19 @@ class StepFailed(OncewardError):
         self.tries = tries
         self.is_final = is_final
         self.step_key: tuple[str, str, int] | None = None
+
+
+class WaitTimedOut(StepFailed):
+    """What a step waited for did not come in time; raised where the wait has no ``default=``.
+
+    The same on every attempt. A retry of a run that it ended waits anew, for as long again.
+    """
+
+    code = "wait_timed_out"
+    title = "A wait timed out"
+
+    def __init__(self, step: str, message: str) -> None:
+        super().__init__(step, "WaitTimedOut", message)
 
 
 class StepTimedOut(OncewardError):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from onceward.core.rules import shown_version
-from onceward.core.states import RunState, StepState
+from onceward.core.states import PromiseState, RunState, StepState
 
 Millis = int
 
@@ -317,8 +317,8 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         item: which element of a loop; empty for none.
         ordinal: which use of that name and item, counted from 1.
         seq: the order in which outcomes were saved.
-        kind: ``run``, ``sleep``, ``call``, ``start``, ``emit``, ``uuid``, ``now``, ``random``, ``undo``
-            or ``transaction``.
+        kind: ``run``, ``transaction``, ``sleep``, ``wait``, ``promise``, ``call``, ``start``, ``emit``,
+            ``uuid``, ``now``, ``random`` or ``undo``.
         state: ``open``, ``done``, ``failed``, ``cancelled`` or ``cut``.
         attempt: of the run, in which this was saved.
         started_at: when it began.
@@ -326,7 +326,7 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         tries: how often it was tried.
         output: its result as JSON text.
         error: of its last failed try: JSON text of type, message and traceback.
-        wake_at: a sleep's deadline, or when the next try may begin.
+        wake_at: a sleep's or a wait's deadline, or when the next try may begin.
         child_run_id: the run that it started or called.
         origin: run and generation that a copied record comes from.
         inputs_hash: of what it was called with, for whoever compares; None where nobody does.
@@ -361,6 +361,94 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
     @property
     def key(self) -> StepKey:
         """Give what identifies the step inside its generation."""
+        return StepKey(self.name, self.item, self.ordinal)
+
+
+class WaitRow(msgspec.Struct, frozen=True, gc=False):
+    """An event that would end an open wait of a run; a wait for one of several has a row for each.
+
+    Attributes:
+        run_id: whose.
+        generation: of the run.
+        name: of the step that waits.
+        item: likewise.
+        ordinal: likewise.
+        part: which of the events that the step waits for, counted from 0.
+        type: of the event.
+        subject: of the event; empty for any.
+        source: who must say so: a source's name, or `OWN` for an event of our own.
+        since_at: events that were received before do not count.
+        until_at: nor those that are received later; None for no limit.
+        condition: JSON text of an expression that must hold for the event, or None.
+    """
+
+    run_id: str
+    generation: int
+    name: str
+    item: str
+    ordinal: int
+    part: int
+    type: str
+    subject: str
+    source: str
+    since_at: Millis
+    until_at: Millis | None = None
+    condition: str | None = None
+
+    @property
+    def key(self) -> StepKey:
+        """Give the step that waits."""
+        return StepKey(self.name, self.item, self.ordinal)
+
+
+class DoneWait(msgspec.Struct, frozen=True, gc=False):
+    """A wait that is over, and the event that it took, if one did end it."""
+
+    key: StepKey
+    source: str | None = None
+    event_id: str | None = None
+
+
+class Offer(msgspec.Struct, frozen=True, gc=False):
+    """An event that fits an open wait of a run."""
+
+    run_id: str
+    source: str
+    event_id: str
+
+
+class PromiseRow(msgspec.Struct, frozen=True, gc=False):
+    """What is completed once from outside.
+
+    Attributes:
+        token_hash: of the token that completes it, which the store does not have.
+        run_id: whose.
+        generation: of the run.
+        name: of the step that made it.
+        item: likewise.
+        ordinal: likewise.
+        created_at: when it was made.
+        state: where it stands.
+        expires_at: from when on it cannot be completed any more; None for never.
+        ended_at: when it was completed, or given up.
+        output: JSON text: with what; of a failed one, the reason.
+    """
+
+    token_hash: str
+    run_id: str
+    generation: int
+    name: str
+    item: str
+    ordinal: int
+    created_at: Millis
+    state: PromiseState = PromiseState.OPEN
+    expires_at: Millis | None = None
+    ended_at: Millis | None = None
+    output: str | None = None
+
+    @property
+    def key(self) -> StepKey:
+        """Give the step that made it."""
         return StepKey(self.name, self.item, self.ordinal)
 
 

@@ -18,12 +18,15 @@ from onceward.core.model import (
     AttemptRow,
     AuditRow,
     DeliveryRow,
+    DoneWait,
     EventRow,
     KeyClaim,
     Millis,
     NewRun,
+    Offer,
     OutboxRow,
     ProcessRow,
+    PromiseRow,
     RefusalRow,
     RunRow,
     Skip,
@@ -31,9 +34,10 @@ from onceward.core.model import (
     StepKey,
     StepRow,
     UnparsedRow,
+    WaitRow,
     WorkflowRow,
 )
-from onceward.core.states import RunState
+from onceward.core.states import PromiseState, RunState
 
 T = TypeVar("T")
 
@@ -116,6 +120,7 @@ class RunMove(msgspec.Struct):
     log: AttemptRow | None = None
     wakes_run_id: str | None = None  # the parent that waits for this run's end
     key: tuple[str, str] | None = None  # workflow and key, of a run that has one: an end gives it free
+    has_waits: bool = False  # it may have open waits, which end with it
 
 
 class Advance(msgspec.Struct):
@@ -127,6 +132,9 @@ class Advance(msgspec.Struct):
     steps: list[StepRow] = msgspec.field(default_factory=list)
     accepts: list[Accept] = msgspec.field(default_factory=list)
     move: RunMove | None = None
+    waits: list[WaitRow] = msgspec.field(default_factory=list)
+    done_waits: list[DoneWait] = msgspec.field(default_factory=list)
+    promises: list[PromiseRow] = msgspec.field(default_factory=list)
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -160,6 +168,8 @@ class BatchResult(msgspec.Struct):
     accepted: list[Accepted]
     held: list[bool]  # for each advance: the fence still held
     claimed: list[Claimed]
+    # Seen after the commit: open waits for events of the types and subjects that it stored.
+    waits: list[WaitRow] = msgspec.field(default_factory=list)
 
 
 class Begun(Protocol):
@@ -209,6 +219,7 @@ class TakenOver(msgspec.Struct, frozen=True):
     processes: tuple[str, ...]
     released: int
     held: tuple[str, ...]  # run ids that were held as poison
+    leased_until: Millis | None = None  # the earliest end of their leases, where one is known
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -276,6 +287,31 @@ class Within(Protocol):
     def post(self, row: OutboxRow) -> Script[None]:
         """Give what writes an event for the worker to take in after the commit."""
         ...
+
+
+class EventPlace(msgspec.Struct, frozen=True, order=True):
+    """Where waits look for an event, and an event for waits."""
+
+    type: str
+    subject: str  # empty for any
+
+
+class Awaited(msgspec.Struct, frozen=True):
+    """Which stored events may end a wait; oldest first, keyset paging by (received_at, source, id)."""
+
+    place: EventPlace
+    since: Millis
+    until: Millis | None = None
+    after: tuple[Millis, str, str] | None = None
+    limit: int = 500
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What became of the wish to end a promise."""
+
+    is_done: bool  # by this wish
+    promise: PromiseRow
+    run: RunRow
 
 
 class RunFilter(msgspec.Struct, frozen=True):
@@ -420,6 +456,35 @@ class Store(ConsoleReads, Protocol):
 
     def forget_posted(self, outbox_ids: Sequence[str]) -> None:
         """Drop events from the outbox that were taken in."""
+        ...
+
+    # waits and promises
+    def waits_for(self, places: Sequence[EventPlace]) -> list[WaitRow]:
+        """Give the open waits at these places."""
+        ...
+
+    def awaited(self, where: Awaited) -> list[EventRow]:
+        """Give stored events that may end a wait, oldest first."""
+        ...
+
+    def offer(self, offers: Sequence[Offer], now: Millis) -> None:
+        """Tell runs of events that fit their waits, and wake them; again is the same."""
+        ...
+
+    def offers(self, run_ids: Sequence[str]) -> dict[str, list[EventRow]]:
+        """Give the events that runs were told of and have not taken, oldest first."""
+        ...
+
+    def promises(self, token_hashes: Sequence[str]) -> dict[str, PromiseRow]:
+        """Give promises by the hashes of their tokens."""
+        ...
+
+    def settle(self, token_hash: str, state: PromiseState, output: str | None, now: Millis) -> Settled | None:
+        """End a promise if it is open, and wake its run; None where there is no such promise.
+
+        Completed or failed it can be until it expires, while the generation that made it goes on;
+        ``expired`` ends it in any case.
+        """
         ...
 
     # reads

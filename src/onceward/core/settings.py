@@ -106,6 +106,26 @@ SETTINGS: tuple[Setting, ...] = (
         "Whether a pooler in transaction mode is in between. By default Onceward finds out, and uses prepared "
         "statements only on direct connections. PostgreSQL only.",
     ),
+    Setting(
+        "strict",
+        Kind.FLAG,
+        False,
+        "Refuse what may wait for ever: `wait_for`, `wait_any` and `promise` need a `timeout=`.",
+    ),
+    Setting(
+        "public_url",
+        Kind.TEXT,
+        None,
+        "The address at which the outside reaches this app's receiver, such as `https://shop.example`; the links of "
+        "promises begin with it.",
+    ),
+    Setting(
+        "promise_secret",
+        Kind.TEXT,
+        None,
+        "What the tokens of promises are made with: 32 random characters or more, the same in every process, never in "
+        "the store. To change it, put the new one before the old, with a space between.",
+    ),
     Setting("host", Kind.TEXT, "127.0.0.1", "The address that `onceward serve` listens on."),
     Setting(
         "port", Kind.COUNT, 8000, "The port that `onceward serve` listens on; 0 takes a free one.", 0, 65_535
@@ -152,6 +172,9 @@ class Settings:
     threads: int
     notify: bool
     pooler: bool | None
+    strict: bool
+    public_url: str | None
+    promise_secret: str | None = field(repr=False)
     host: str
     port: int
     trusted_proxies: str | None

@@ -35,7 +35,7 @@ MEANING: dict[RunState, str] = {
     RunState.QUEUED: "Ready; the next free process takes it.",
     RunState.RUNNING: "A process holds it and runs its code.",
     RunState.SLEEPING: "Asleep until a fixed time; costs a row.",
-    RunState.WAITING: "Waits for the end of a run that it called.",
+    RunState.WAITING: "Waits for an event, a promise or the end of a run that it called; costs a row.",
     RunState.BACKOFF: "An attempt or a try failed; the next begins after a delay.",
     RunState.CANCELLING: "Being cancelled: only clean-up steps start.",
     RunState.HELD: "Stopped for a person, with a named reason; answer it and it goes on.",
@@ -57,6 +57,15 @@ class StepState(StrEnum):
 
 RUN_AGAIN = frozenset({"run", "transaction", "undo"})
 """Kinds of records of steps with a body, which is tried again while they are open."""
+
+
+class PromiseState(StrEnum):
+    """Where a promise stands; only ``open`` may change."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    EXPIRED = "expired"
 
 
 class Move(StrEnum):

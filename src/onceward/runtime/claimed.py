@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+from typing import TYPE_CHECKING
+
 from onceward.core.model import EventRow, Millis, NewRun, RunRow
 from onceward.core.ports import RunMove
 from onceward.core.states import RunState
+from onceward.runtime.committer import PendingAdvance
+
+if TYPE_CHECKING:
+    from onceward.runtime.worker import Worker
+
+_log = logging.getLogger("onceward.worker")
 
 
 def claimed_row(run: NewRun, event: EventRow) -> RunRow:
@@ -49,3 +58,11 @@ def held_move(run: RunRow, now: Millis, reason: str) -> RunMove:
         problem_at=now,
         now=now,
     )
+
+
+def hold_unreadable(worker: Worker, run: RunRow) -> None:
+    """Hold a run whose records cannot be read: damaged rows must not stop the others (F27)."""
+    pending = PendingAdvance(run.run_id, run.generation, run.fence, worker.loop)
+    pending.move = held_move(run, worker.now_ms(), "damaged: its saved steps cannot be read")
+    worker.committer.add(pending)
+    _log.error("run %s of %s is held: its saved steps cannot be read", run.run_id, run.workflow)

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from onceward.core import errors
-from onceward.core.model import EventRow, StepKey, StepRow
+from onceward.core.awaiting import places_of_batch
+from onceward.core.model import DoneWait, EventRow, PromiseRow, StepKey, StepRow, WaitRow
 from onceward.core.ports import (
     Accept,
     Accepted,
@@ -65,14 +66,17 @@ class PendingAdvance:
     __slots__ = (
         "accepts",
         "confirmed_at",
+        "done_waits",
         "fence",
         "future",
         "generation",
         "is_durable",
         "is_taken",
         "move",
+        "promises",
         "run_id",
         "steps",
+        "waits",
     )
 
     def __init__(self, run_id: str, generation: int, fence: int, loop: asyncio.AbstractEventLoop) -> None:
@@ -82,6 +86,9 @@ class PendingAdvance:
         self.steps: dict[StepKey, StepRow] = {}
         self.accepts: list[Accept] = []
         self.move: RunMove | None = None
+        self.waits: list[WaitRow] = []
+        self.done_waits: list[DoneWait] = []
+        self.promises: list[PromiseRow] = []
         self.is_taken = False
         self.is_durable = False
         self.confirmed_at = 0.0  # when the store still said that the run is ours, by `elapsed_s`
@@ -91,7 +98,15 @@ class PendingAdvance:
         """Freeze what has gathered."""
         self.is_taken = True
         return Advance(
-            self.run_id, self.generation, self.fence, list(self.steps.values()), self.accepts, self.move
+            self.run_id,
+            self.generation,
+            self.fence,
+            list(self.steps.values()),
+            self.accepts,
+            self.move,
+            self.waits,
+            self.done_waits,
+            self.promises,
         )
 
 
@@ -120,6 +135,7 @@ class Committer:
         claims: asked when a batch is made: the claims that should ride along.
         claimed: told about runs that became ours, or None when the claims got no answer.
         evicted: told the process id that may no longer write.
+        arrived: told each batch that is committed, and what the store found.
     """
 
     def __init__(
@@ -133,6 +149,7 @@ class Committer:
         claims: Callable[[], list[Claim]],
         claimed: Callable[[list[Claimed] | None], None],
         evicted: Callable[[str], None],
+        arrived: Callable[[Batch, BatchResult], None],
     ) -> None:
         self._store = store
         self._batch_ids = batch_ids
@@ -141,6 +158,7 @@ class Committer:
         self._claims = claims
         self._claimed = claimed
         self._evicted = evicted
+        self._arrived = arrived
         self._loop = asyncio.get_running_loop()
         self._commits = Commits(store, writer, self._loop)
         self._pace = Pace(elapsed_s)
@@ -259,6 +277,7 @@ class Committer:
             if claims:
                 # What a registration claimed that has ended since is not ours.
                 self._claimed(result.claimed if process_id == self.process_id else None)
+            self._arrived(batch, result)
         elif isinstance(error, errors.LeaseLost):
             self._lost(process_id, parts, error)
             return
@@ -447,7 +466,7 @@ def recovered(store: Store, batch: Batch) -> BatchResult:
         advance.run_id in states and states[advance.run_id].fence == advance.fence
         for advance in batch.advances
     ]
-    return BatchResult(accepted, held, [])
+    return BatchResult(accepted, held, [], store.waits_for(places_of_batch(batch)))
 
 
 def _originals(store: Store, event: EventRow) -> list[Any]:

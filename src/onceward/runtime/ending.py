@@ -265,8 +265,8 @@ async def _leave_until_due(execution: Execution) -> None:
         due_at = min(due_at, run.deadline_at)
     if is_cancelling:
         state, reason = RunState.CANCELLING, None
-    elif execution.called:
-        state, reason = RunState.WAITING, "waits for " + ", ".join(sorted(execution.called)[:10])
+    elif awaited := [*execution.waits.texts.values(), *sorted(execution.called)]:
+        state, reason = RunState.WAITING, "waits for " + ", ".join(awaited[:10])
     elif not wakes:
         await _end(execution, move_of(execution, RunState.QUEUED, due_at=now))
         return
@@ -295,6 +295,7 @@ def move_of(execution: Journal, state: RunState, **changes: Any) -> RunMove:
         dismissed_at=None,
         wakes_run_id=run.parent_run_id if is_end and run.is_called else None,
         key=key_of(run),
+        has_waits=execution.has_waits,
         **changes,
     )
 

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -22,6 +23,7 @@ import msgspec
 from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.event import Event
+from onceward.authoring.expect import RAISES, Label, Parts
 from onceward.authoring.made import MadeCalls
 from onceward.authoring.options import StepOptions
 from onceward.authoring.workflow import Workflow
@@ -30,7 +32,7 @@ from onceward.core.idempotency import business_parts
 from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
-from onceward.runtime import ending, starts, waits
+from onceward.runtime import ending, promising, starts, waiting, waits
 from onceward.runtime.branches import LAST_WORDS_ROUNDS, Branches
 from onceward.runtime.cancel import Cancel
 from onceward.runtime.functions import facts_of, is_coroutine_function
@@ -40,6 +42,7 @@ from onceward.runtime.recall import Recall
 from onceward.runtime.records import deadline_error, error_text, failure_of
 from onceward.runtime.tries import UNDO, Call, call_body, run_step
 from onceward.runtime.undoing import Undoing
+from onceward.runtime.waiting import Waits
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -91,6 +94,10 @@ class Execution(Journal):
         self.questions: dict[StepKey, StepRow] = {}  # what a person is to be asked about
         self.called: dict[str, list[asyncio.Future[RunRow]]] = {}  # runs whose ends are awaited
         self.unseen: set[str] = set()  # of these, the ones that were not looked at since the claim
+        self.began_at = event.received_at  # from when on events count that it waits for; of replays too
+        self._waits: Waits | None = None
+        self._history = history
+        self.told = worker.matching.told(run.run_id)  # events that may end a wait, read as it was loaded
         self.branches = Branches(self.loop)
         self.recall = Recall(history, self.branches, self.loop, worker.context, self._quiet)
         self.undoing = Undoing(history)
@@ -261,6 +268,13 @@ class Execution(Journal):
         if self._parking is None:
             self._parking = Parking(self)
         return self._parking
+
+    @property
+    def waits(self) -> Waits:
+        """Give the open waits; made when something of the run waits, or is told of an event."""
+        if self._waits is None:
+            self._waits = Waits(self, self._history)
+        return self._waits
 
     def _quiet(self) -> None:
         """Hear that the code is quiet: nothing is ready to run and no saved outcome is due."""
@@ -438,6 +452,63 @@ class Execution(Journal):
             raise
         finally:
             self._leave()
+
+    async def wait(
+        self,
+        name: str,
+        item: str,
+        parts: Parts,
+        timeout_ms: Millis | None,
+        is_raising: bool,
+        caller: object,
+    ) -> tuple[Label | None, Event] | None:
+        """Give the first event that is waited for, and as which; None when the time is over."""
+        key = self._enter(name, item, caller)
+        try:
+            promising.check_strict(self, key, timeout_ms)
+            return await waiting.wait(self, key, parts, timeout_ms, is_raising=is_raising)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, "wait", error)
+            raise
+        finally:
+            self._leave()
+
+    async def promise(
+        self, name: str, item: str, timeout_ms: Millis | None, caller: object
+    ) -> promising.Made:
+        """Make a promise once."""
+        key = self._enter(name, item, caller)
+        try:
+            promising.check_strict(self, key, timeout_ms)
+            return await promising.promise(self, key, timeout_ms)
+        except asyncio.CancelledError as error:
+            self._note_cut(key, "promise", error)
+            raise
+        finally:
+            self._leave()
+
+    async def promised(
+        self,
+        name: str,
+        item: str,
+        token_hash: str,
+        expires_at: datetime | None,
+        default: Any,
+        caller: object,
+    ) -> Any:
+        """Wait for the end of a promise."""
+        key = self._enter(name + promising.RESULT, item, caller)
+        until = promising.to_ms(expires_at)
+        try:
+            is_completed, value = await promising.promised(
+                self, key, token_hash, until, is_raising=default is RAISES
+            )
+        except asyncio.CancelledError as error:
+            self._note_cut(key, "promise", error)
+            raise
+        finally:
+            self._leave()
+        return value if is_completed else default
 
     async def value(self, kind: str, name: str, item: str, caller: object) -> Any:
         """Draw once, save, and give the same for ever."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from onceward.core import errors
-from onceward.core.model import Millis, RunRow, StepKey, StepRow
+from onceward.core.model import DoneWait, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import StepState
 from onceward.runtime import ending
@@ -47,6 +47,7 @@ class Journal:
 
     Attributes:
         is_ending: its code is over, its last commit is on its way.
+        has_waits: it may have open waits in the store.
         stopping: why its code unwinds: suspend, hold, release, deadline, lost; None while it runs.
         hold_reason: why it is to be held, if it is.
         hold_record: the record that is saved with the hold, so that a crash cannot part them.
@@ -66,6 +67,7 @@ class Journal:
         self.hold_reason: str | None = None
         self._confirmed_at = confirmed_at
         self.hold_record: StepRow | None = None
+        self.has_waits = any(row.kind == "wait" for row in history)
         self._seq = max(row.seq for row in history) if history else 0
         self._ahead = 0  # the number of a checkpoint that is being committed elsewhere
         self._window: asyncio.Lock | None = None
@@ -271,6 +273,8 @@ class Journal:
             tries = 1 if record is None else max(1, record.tries)
             wake_at = record.wake_at if record is not None and kind == "sleep" else None
             self.save(self.row(key, kind, StepState.CUT, now, record=record, tries=tries, wake_at=wake_at))
+            if kind == "wait":
+                self.operation().done_waits.append(DoneWait(key))
 
 
 def _kept_facts(record: StepRow) -> dict[str, Any]:

@@ -118,6 +118,9 @@ class Looking:
             await worker.children.look(parents)
         if look.has_outbox:
             await worker.outbox.take_in()
+            worker.matching.look(look.woken)
+        if worker.matching.is_owed:
+            await worker.read(worker.matching.pay)
         if look.replaced:
             await worker.keys.make_room(look.replaced)
         if look.owned < len(worker.executions):
@@ -179,6 +182,8 @@ class Looking:
             _log.exception("a takeover failed")
             return
         if taken.processes:
+            worker.matching.owe(taken.leased_until)
+            worker.matching.pay()
             count, names = taken.released, ", ".join(taken.processes)
             # A process that had no run leaves nothing to be told of at night.
             level = logging.WARNING if count else logging.INFO

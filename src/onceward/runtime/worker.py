@@ -29,15 +29,16 @@ from onceward.core.states import TERMINAL
 from onceward.core.takeover import SUSPECT_FROM
 from onceward.runtime.accepting import accept_registered
 from onceward.runtime.children import Children, no_steering
-from onceward.runtime.claimed import claimed_row, held_move, is_fresh
+from onceward.runtime.claimed import claimed_row, hold_unreadable, is_fresh
 from onceward.runtime.commits import ThreadWriter, Writer
-from onceward.runtime.committer import Committer, PendingAdvance
+from onceward.runtime.committer import Committer
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.judging import Reading, judged
 from onceward.runtime.keys import Keys
 from onceward.runtime.looking import Looking
+from onceward.runtime.matching import Matching
 from onceward.runtime.routes import Route, Routes
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
@@ -111,6 +112,7 @@ class Worker:
         self.routes = Routes(workflows)
         self.step_threads = Threads(settings.threads, "onceward-step")
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
+        self.matching = Matching(self)
         self.committer = Committer(
             store,
             writer or ThreadWriter(self.loop),
@@ -120,6 +122,7 @@ class Worker:
             claims=self._claims,
             claimed=self._claimed,
             evicted=self.evicted,
+            arrived=self.matching.arrived,
         )
         self._version = version
         self.refresh_clock = refresh_clock
@@ -182,7 +185,7 @@ class Worker:
             lease_until=lease_until,
         )
         rows = [workflow.to_row(now) for workflow in self._registered.values()]
-        await self.read(self.store.join, process, rows)
+        await self.read(self.matching.join, process, rows)
         self.process_id, self.lease_until, self._renewed_at = process_id, lease_until, now
         self.committer.process_id, self.committer.epoch = process_id, 1
 
@@ -400,13 +403,13 @@ class Worker:
             try:
                 if failpoints.is_armed():
                     failpoints.hit("load.after_claim")
-                histories = await self.insist(self.read, self.store.histories, run_ids)
+                histories = await self.matching.histories(run_ids)
             finally:
                 self._reserved -= len(claimed)
             for row in claimed:
                 history = histories.get(row.run.run_id)
                 if history is None:
-                    self._hold_unreadable(row.run)
+                    hold_unreadable(self, row.run)
                     continue
                 if row.run.generation > 1:
                     await self.children.cancel_older(row.run)
@@ -416,14 +419,6 @@ class Worker:
             for run_id in run_ids:
                 if run_id not in self.executions and not self._is_solo(run_id):
                     self.cleared(run_id)
-
-    def _hold_unreadable(self, run: RunRow) -> None:
-        """Hold a run whose records cannot be read: damaged rows must not stop the others (F27)."""
-        now = self.now_ms()
-        pending = PendingAdvance(run.run_id, run.generation, run.fence, self.loop)
-        pending.move = held_move(run, now, "damaged: its saved steps cannot be read")
-        self.committer.add(pending)
-        _log.error("run %s of %s is held: its saved steps cannot be read", run.run_id, run.workflow)
 
     def _begin(
         self, run: RunRow, event: EventRow, history: list[StepRow], holder: str, confirmed_at: float
@@ -517,6 +512,11 @@ class Worker:
         if move.due_at is not None or move.key is not None:
             self.claim_due()
         self.children.steered(run_id, move)
+
+    def promise_ended(self, run_id: str) -> None:
+        """Hear that a promise of a run was completed here."""
+        self.matching.look([run_id])
+        self.claim_due()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run something of the worker's own in a task; stopping waits for it."""

@@ -19,11 +19,13 @@ from onceward.core.model import (
     EventRow,
     OutboxRow,
     ProcessRow,
+    PromiseRow,
     RefusalRow,
     RunRow,
     SkippedRow,
     StepRow,
     UnparsedRow,
+    WaitRow,
     WorkflowRow,
 )
 from onceward.core.ports import Claimed
@@ -52,6 +54,8 @@ COLUMN_MACROS: Mapping[str, str] = {
     "process": columns(ProcessRow, "p"),
     "skip": columns(SkippedRow, "s"),
     "outbox": columns(OutboxRow, "o"),
+    "wait": columns(WaitRow, "w"),
+    "promise": columns(PromiseRow, "p"),
 }
 """Macros for the ``select`` lists of the statements."""
 
@@ -74,6 +78,9 @@ TABLES = (
     "holder",
     "waiter",
     "outbox",
+    "wait",
+    "offer",
+    "promise",
 )
 """Every table with rows of a namespace, without prefix."""
 

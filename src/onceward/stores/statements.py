@@ -13,23 +13,24 @@ from collections.abc import Mapping
 from importlib.resources import files
 
 from onceward.core.model import Skip
-from onceward.core.states import RunState, StepState
+from onceward.core.states import PromiseState, RunState, StepState
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 
-def _any_of(values: type[RunState | StepState | Skip], column: str = "state") -> str:
+def _any_of(values: type[RunState | StepState | PromiseState | Skip], column: str = "state") -> str:
     """Give the condition of a CHECK for SQLite, which would build the list of an ``in`` anew for each row."""
     return " or ".join(f"{column} = '{value.value}'" for value in values)
 
 
-def _in(values: type[RunState | StepState | Skip], column: str = "state") -> str:
+def _in(values: type[RunState | StepState | PromiseState | Skip], column: str = "state") -> str:
     return f"{column} in ({', '.join(repr(value.value) for value in values)})"
 
 
 SQLITE_MACROS: Mapping[str, str] = {
     "is_run_state": _any_of(RunState),
     "is_step_state": _any_of(StepState),
+    "is_promise_state": _any_of(PromiseState),
     "is_skip": _any_of(Skip, "reason"),
     "t": "onceward_",
     "i": "onceward_",
@@ -42,6 +43,7 @@ SQLITE_MACROS: Mapping[str, str] = {
     "if_received": "",
     "if_source": "",
     "if_delivery": "",
+    "if_type": "",
     "by_identity": " indexed by onceward_run_identity",
     "if_at": "",
     "by_problem": " indexed by onceward_run_problem",
@@ -55,6 +57,9 @@ SQLITE_MACROS: Mapping[str, str] = {
     "by_body": " indexed by onceward_event_body",
     "by_replaced": " indexed by onceward_holder_replaced",
     "by_joined": " indexed by onceward_skipped_joined",
+    "by_type": " indexed by onceward_wait_type",
+    "by_subject": " indexed by onceward_event_subject",
+    "by_received": " indexed by onceward_event_received",
 }
 
 
@@ -63,6 +68,7 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
     return {
         "is_run_state": _in(RunState),
         "is_step_state": _in(StepState),
+        "is_promise_state": _in(PromiseState),
         "is_skip": _in(Skip, "reason"),
         "t": f'"{schema}".',
         "i": "",
@@ -75,6 +81,7 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "if_received": " where received_at > 0",
         "if_source": " where source is not null",
         "if_delivery": " where delivery_id is not null",
+        "if_type": " where type is not null",
         "by_identity": "",
         "if_at": " where at > 0",
         "by_problem": "",
@@ -87,6 +94,9 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "by_event": "",
         "by_body": "",
         "by_replaced": "",
+        "by_type": "",
+        "by_subject": "",
+        "by_received": "",
     }
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from onceward.core.failpoints import REGISTRY
+from onceward.testing.facts import Violation
 from onceward.testing.history import History
-from onceward.testing.invariants import Violation, check_invariants
+from onceward.testing.invariants import check_invariants
 
 __all__ = ["History", "Violation", "check_invariants", "failpoints"]
 

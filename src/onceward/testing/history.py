@@ -11,7 +11,7 @@ from typing import Any
 
 from onceward.core.ports import Store
 from onceward.core.states import TERMINAL
-from onceward.testing.invariants import Row, Tables, Violation
+from onceward.testing.facts import Row, Tables, Violation
 
 TABLES = ("event", "delivery", "run", "step", "attempt", "audit")
 

@@ -8,7 +8,7 @@ time can show (a record that changed, a fence that fell) is in ``onceward.testin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,11 @@ from onceward.core.model import Millis, Skip
 from onceward.core.ports import Store
 from onceward.core.states import TERMINAL, RunState, StepState
 from onceward.core.takeover import COMPANY_FACTOR, CRASH_LIMIT, SUSPECT_FROM
-
-Row = dict[str, Any]
-Tables = dict[str, list[Row]]
+from onceward.testing.facts import Facts, Found
+from onceward.testing.facts import Row as Row
+from onceward.testing.facts import Tables as Tables
+from onceward.testing.facts import Violation as Violation
+from onceward.testing.wait_invariants import WAIT_RULES
 
 TABLES = (
     "event",
@@ -36,31 +38,13 @@ TABLES = (
     "skipped",
     "holder",
     "waiter",
+    "wait",
 )
 
 FAR_MS: Millis = 50 * 366 * 86_400_000
 """A run that is due later than this after it was made waits for a wake-up, not for a time."""
 
 OFF_QUEUE = frozenset({*TERMINAL, RunState.HELD})
-
-
-@dataclass(frozen=True)
-class Violation:
-    """One broken promise.
-
-    Attributes:
-        invariant: its number in the contract, such as ``I8``.
-        subject: the run's id, or an event's source and id.
-        sentence: what is wrong, with the values.
-    """
-
-    invariant: str
-    subject: str
-    sentence: str
-
-    def __str__(self) -> str:
-        """Give one line for a report."""
-        return f"{self.invariant} {self.subject}: {self.sentence}"
 
 
 @dataclass(frozen=True)
@@ -97,38 +81,6 @@ STEP_COLUMNS: dict[StepState, Shape] = {
 """The columns of a record by its state (I4)."""
 
 
-class _Facts:
-    """The rows, and the ways from one to another that several rules take."""
-
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
-        self.runs: dict[str, Row] = {row["run_id"]: row for row in tables["run"]}
-        self.queue: dict[str, Row] = {row["run_id"]: row for row in tables["queue"]}
-        self.steps: dict[str, list[Row]] = {}
-        for step in tables["step"]:
-            self.steps.setdefault(step["run_id"], []).append(step)
-        self.events = {(row["source"], row["id"]) for row in tables["event"]}
-        self.holders = {(row["workflow"], row["key"]): row for row in tables["holder"]}
-        self.waiters = {row["run_id"]: (row["workflow"], row["key"]) for row in tables["waiter"]}
-
-        # Where another run held the key of a called one, its caller waits for that other.
-        self.joined = {
-            row["run_id"]: row["holder_run_id"] for row in tables["skipped"] if row["parent_run_id"]
-        }
-
-    def open_calls(self, run: Row) -> Iterator[tuple[Row, Row]]:
-        """Give the open calls of a run's present generation, each with the row of the run it waits for."""
-        for step in self.steps.get(run["run_id"], ()):
-            if step["state"] == "open" and step["kind"] == "call" and step["generation"] == run["generation"]:
-                child_run_id = step["child_run_id"]
-                child = self.runs.get(str(self.joined.get(child_run_id, child_run_id)))
-                if child is not None:
-                    yield step, child
-
-
-Found = Iterator[Violation]
-
-
 def check_invariants(store: Store) -> list[Violation]:
     """Give every promise that the store's rows show to be broken; none, if all is well.
 
@@ -140,7 +92,7 @@ def check_invariants(store: Store) -> list[Violation]:
 
 def check_rows(tables: Tables) -> list[Violation]:
     """Give every promise that rows show to be broken; the tables are those of ``TABLES``."""
-    facts = _Facts(tables)
+    facts = Facts(tables)
     found: list[Violation] = []
     for rule in RULES:
         try:
@@ -154,7 +106,7 @@ def check_rows(tables: Tables) -> list[Violation]:
 # --- identity ---------------------------------------------------------------------------------------
 
 
-def _one_row_an_identity(facts: _Facts) -> Found:
+def _one_row_an_identity(facts: Facts) -> Found:
     yield from _doubled(facts.tables["event"], ("source", "id"), "I1", "is stored twice")
     identity = ("workflow", "source", "event_id", "replay_id")
     yield from _doubled(facts.tables["run"], identity, "I1", "has two runs")
@@ -173,13 +125,13 @@ def _event_name(row: Row) -> str:
     return f"{row['source']} {row.get('event_id', row.get('id'))}"
 
 
-def _every_run_has_its_event(facts: _Facts) -> Found:
+def _every_run_has_its_event(facts: Facts) -> Found:
     for run in facts.tables["run"]:
         if (run["source"], run["event_id"]) not in facts.events:
             yield Violation("I6", run["run_id"], f"its event {_event_name(run)} is missing")
 
 
-def _deliveries_are_told_apart(facts: _Facts) -> Found:
+def _deliveries_are_told_apart(facts: Facts) -> Found:
     accepted = set()
     for delivery in facts.tables["delivery"]:
         key = (delivery["source"], delivery["event_id"])
@@ -191,7 +143,7 @@ def _deliveries_are_told_apart(facts: _Facts) -> Found:
             accepted.add(key)
 
 
-def _one_namespace(facts: _Facts) -> Found:
+def _one_namespace(facts: Facts) -> Found:
     names = {row["namespace"] for rows in facts.tables.values() for row in rows}
     if len(names) > 1:
         yield Violation("I23", "", f"rows of several namespaces are shown: {', '.join(sorted(names))}")
@@ -200,7 +152,7 @@ def _one_namespace(facts: _Facts) -> Found:
 # --- order ------------------------------------------------------------------------------------------
 
 
-def _skipped_events_have_no_run(facts: _Facts) -> Found:
+def _skipped_events_have_no_run(facts: Facts) -> Found:
     """Look whether a workflow has a run of an event and a record of why it has none."""
     made = {
         (run["source"], run["event_id"], run["workflow"])
@@ -216,7 +168,7 @@ def _skipped_events_have_no_run(facts: _Facts) -> Found:
             yield Violation("I1", _event_name(row), f"{row['workflow']} took a newer event for a stale one")
 
 
-def _newest_versions_are_of_events(facts: _Facts) -> Found:
+def _newest_versions_are_of_events(facts: Facts) -> Found:
     newest = {(row["workflow"], row["subject"]): row["version"] for row in facts.tables["version"]}
     subjects = {(row["source"], row["id"]): row["subject"] for row in facts.tables["event"]}
     for row in facts.tables["version"]:
@@ -228,7 +180,7 @@ def _newest_versions_are_of_events(facts: _Facts) -> Found:
             yield Violation("I1", _event_name(row), f"the newest version of {place} fell")
 
 
-def _one_run_holds_a_key(facts: _Facts) -> Found:
+def _one_run_holds_a_key(facts: Facts) -> Found:
     for place, holder in facts.holders.items():
         run = facts.runs.get(holder["run_id"])
         if run is None or (run["workflow"], run["key"]) != place:
@@ -254,7 +206,7 @@ def _one_run_holds_a_key(facts: _Facts) -> Found:
 # --- records ----------------------------------------------------------------------------------------
 
 
-def _records_have_their_shape(facts: _Facts) -> Found:
+def _records_have_their_shape(facts: Facts) -> Found:
     for run_id, steps in facts.steps.items():
         keys, seqs = set(), set()
         for step in steps:
@@ -284,7 +236,7 @@ def _shape(row: Row, shapes: Mapping[Any, Shape], invariant: str, run_id: str) -
             yield Violation(invariant, run_id, f"{what} is {state} and has {column} {row[column]!r}")
 
 
-def _records_belong_to_runs(facts: _Facts) -> Found:
+def _records_belong_to_runs(facts: Facts) -> Found:
     for run_id, steps in facts.steps.items():
         run = facts.runs.get(run_id)
         if run is None:
@@ -305,7 +257,7 @@ def _records_belong_to_runs(facts: _Facts) -> Found:
                 yield Violation("I8", row["run_id"], f"a row of {table} is of a run that does not exist")
 
 
-def _tries_are_counted(facts: _Facts) -> Found:
+def _tries_are_counted(facts: Facts) -> Found:
     for run_id, steps in facts.steps.items():
         run = facts.runs.get(run_id)
         for step in steps:
@@ -321,7 +273,7 @@ def _tries_are_counted(facts: _Facts) -> Found:
                 )
 
 
-def _sleeps_are_slept_out(facts: _Facts) -> Found:
+def _sleeps_are_slept_out(facts: Facts) -> Found:
     for step in facts.tables["step"]:
         if step["kind"] != "sleep" or step["state"] != "done":
             continue
@@ -336,7 +288,7 @@ def _sleeps_are_slept_out(facts: _Facts) -> Found:
 # --- runs that make events and runs -------------------------------------------------------------------
 
 
-def _emits_have_their_step(facts: _Facts) -> Found:
+def _emits_have_their_step(facts: Facts) -> Found:
     names: dict[str, set[tuple[Any, ...]]] = {}
     for run_id, steps in facts.steps.items():
         names[run_id] = {(step["generation"], step["name"], step["item"], step["ordinal"]) for step in steps}
@@ -362,7 +314,7 @@ def _step_of(event_id: str) -> tuple[Any, ...] | None:
     return tuple(parts[:4])
 
 
-def _children_have_their_parent(facts: _Facts) -> Found:
+def _children_have_their_parent(facts: Facts) -> Found:
     calls = {
         (step["run_id"], step["child_run_id"]) for step in facts.tables["step"] if step["kind"] == "call"
     }
@@ -390,7 +342,7 @@ def _children_have_their_parent(facts: _Facts) -> Found:
             yield Violation("I10", run["run_id"], f"no step of {parent_id} called it")
 
 
-def _calls_saved_what_the_child_did(facts: _Facts) -> Found:
+def _calls_saved_what_the_child_did(facts: Facts) -> Found:
     steered = {row["run_id"] for row in facts.tables["audit"]}
     for step in facts.tables["step"]:
         if step["kind"] != "call" or step["state"] not in ("done", "failed"):
@@ -412,7 +364,7 @@ def _short(text: str | None) -> str:
     return "nothing" if text is None else text if len(text) <= 40 else f"{text[:40]}…"
 
 
-def _replays_are_linked(facts: _Facts) -> Found:
+def _replays_are_linked(facts: Facts) -> Found:
     for run in facts.tables["run"]:
         if (run["replay_of"] is None) is not (run["replay_id"] == ""):
             yield Violation(
@@ -432,7 +384,7 @@ def _replays_are_linked(facts: _Facts) -> Found:
 # --- nobody is stuck ----------------------------------------------------------------------------------
 
 
-def _runs_have_their_columns(facts: _Facts) -> Found:
+def _runs_have_their_columns(facts: Facts) -> Found:
     audits: dict[str, int] = {}
     for row in facts.tables["audit"]:
         audits[row["run_id"]] = audits.get(row["run_id"], 0) + 1
@@ -448,7 +400,7 @@ def _runs_have_their_columns(facts: _Facts) -> Found:
             )
 
 
-def _fences_are_given(facts: _Facts) -> Found:
+def _fences_are_given(facts: Facts) -> Found:
     for run_id, run in facts.runs.items():
         if run["fence"] < (1 if run["started_at"] is not None else 0):
             yield Violation("I5", run_id, f"it was started and has fence {run['fence']}")
@@ -463,7 +415,7 @@ def _fences_are_given(facts: _Facts) -> Found:
             )
 
 
-def _nobody_is_stuck(facts: _Facts) -> Found:
+def _nobody_is_stuck(facts: Facts) -> Found:
     processes = {row["process_id"] for row in facts.tables["process"]}
     for run_id, run in facts.runs.items():
         place = facts.queue.get(run_id)
@@ -476,7 +428,7 @@ def _nobody_is_stuck(facts: _Facts) -> Found:
             yield from _is_placed(facts, run, place, processes)
 
 
-def _is_placed(facts: _Facts, run: Row, place: Row, processes: set[str]) -> Found:
+def _is_placed(facts: Facts, run: Row, place: Row, processes: set[str]) -> Found:
     run_id, owner = run["run_id"], place["process_id"]
     if place["workflow"] != run["workflow"]:
         yield Violation("I8", run_id, f"it is queued for {place['workflow']!r}, not {run['workflow']!r}")
@@ -491,9 +443,9 @@ def _is_placed(facts: _Facts, run: Row, place: Row, processes: set[str]) -> Foun
         yield from _is_waited_for(facts, run)
 
 
-def _is_waited_for(facts: _Facts, run: Row) -> Found:
+def _is_waited_for(facts: Facts, run: Row) -> Found:
     """Look at a run that only a wake-up brings back."""
-    if run["run_id"] in facts.waiters:
+    if run["run_id"] in facts.waiters or facts.open_waits(run):
         return
     waits = list(facts.open_calls(run))
     if not any(child["state"] not in TERMINAL for _, child in waits):
@@ -511,7 +463,7 @@ def _is_waited_for(facts: _Facts, run: Row) -> Found:
 # --- attempts and crashes --------------------------------------------------------------------------------
 
 
-def _attempts_are_contiguous(facts: _Facts) -> Found:
+def _attempts_are_contiguous(facts: Facts) -> Found:
     numbers: dict[tuple[str, int], list[int]] = {}
     for row in facts.tables["attempt"]:
         numbers.setdefault((row["run_id"], row["generation"]), []).append(row["attempt"])
@@ -527,7 +479,7 @@ def _attempts_are_contiguous(facts: _Facts) -> Found:
             yield Violation("I15", run_id, f"it is in attempt {run['attempt']} and {logged} have ended")
 
 
-def _crashes_are_bounded(facts: _Facts) -> Found:
+def _crashes_are_bounded(facts: Facts) -> Found:
     for run_id, run in facts.runs.items():
         crashes, state = run["crashes"], run["state"]
         is_held = state in ("held", "cancelling") or state in TERMINAL
@@ -540,7 +492,7 @@ def _crashes_are_bounded(facts: _Facts) -> Found:
             )
 
 
-RULES: tuple[Callable[[_Facts], Found], ...] = (
+RULES: tuple[Callable[[Facts], Found], ...] = (
     _one_namespace,
     _skipped_events_have_no_run,
     _newest_versions_are_of_events,
@@ -552,6 +504,7 @@ RULES: tuple[Callable[[_Facts], Found], ...] = (
     _records_belong_to_runs,
     _tries_are_counted,
     _sleeps_are_slept_out,
+    *WAIT_RULES,
     _emits_have_their_step,
     _children_have_their_parent,
     _calls_saved_what_the_child_did,

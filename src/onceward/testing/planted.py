@@ -14,7 +14,7 @@ import msgspec
 
 from onceward.core import errors
 from onceward.core.model import EventRow, NewRun, RunRow, StepRow
-from onceward.core.ports import Accept, Accepted, Advance, Batch, BatchResult, Steer, TakenOver
+from onceward.core.ports import Accept, Accepted, Advance, Awaited, Batch, BatchResult, Steer, TakenOver
 from onceward.core.states import StepState
 
 if TYPE_CHECKING:
@@ -31,11 +31,13 @@ class Bug:
         sentence: what it takes out, and the promise that shows it.
         store: plants it into a process that has its store and no worker yet.
         worker: plants it into a process that has its worker.
+        is_of_waits: it shows in worlds of runs that wait for events.
     """
 
     sentence: str
     store: Plant | None = None
     worker: Plant | None = None
+    is_of_waits: bool = False
 
 
 # --- how to plant ---------------------------------------------------------------------------------------
@@ -250,6 +252,36 @@ def _ownership_never_ages(process: Process) -> None:
     process.worker.elapsed_s = lambda: 0.0
 
 
+# --- waits ------------------------------------------------------------------------------------------------
+
+STALE_MS = 150
+"""How old what a run sees is, when it looks for its event too early."""
+
+
+def _looks_too_early(process: Process, awaited: Callable[..., Any]) -> Callable[..., Any]:
+    def changed(where: Awaited) -> list[EventRow]:
+        assert process.worker is not None
+        until = process.worker.now_ms() - STALE_MS
+        until = until if where.until is None else min(until, where.until)
+        found: list[EventRow] = awaited(msgspec.structs.replace(where, until=until))
+        return found
+
+    return changed
+
+
+def _looks_for_no_waits(_process: Process, apply: Callable[..., Any]) -> Callable[..., Any]:
+    def changed(*args: Any) -> BatchResult:
+        result: BatchResult = apply(*args)
+        return msgspec.structs.replace(result, waits=[])
+
+    return changed
+
+
+def _pays_no_debt(process: Process) -> None:
+    assert process.worker is not None
+    process.worker.matching.owe = lambda leased_until: None  # type: ignore[method-assign]  # noqa: ARG005
+
+
 DOUBTFUL_BUGS: dict[str, Bug] = {
     "started-not-durable": Bug(
         "That a try begins is not saved before its body does (RULINGS 7).",
@@ -395,6 +427,21 @@ BUGS: dict[str, Bug] = {
     "early-wake": Bug(
         "A sleep that is loaded from the store is over a little early (I14).",
         _histories(_wakes_earlier),
+    ),
+    "wait-looks-before-commit": Bug(
+        "A run looks for its event before its wait is durable: what it sees is a little old (I12).",
+        _method("awaited", _looks_too_early),
+        is_of_waits=True,
+    ),
+    "nobody-looks": Bug(
+        "Who stores an event does not look who waits for it (I12).",
+        _method("apply", _looks_for_no_waits),
+        is_of_waits=True,
+    ),
+    "looks-of-the-dead": Bug(
+        "A process that dies between a commit and its look leaves that look to nobody (I12).",
+        worker=_pays_no_debt,
+        is_of_waits=True,
     ),
 }
 """Every planted bug by name."""

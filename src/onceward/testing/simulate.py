@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from onceward.testing.planted import BUGS, DOUBTFUL_BUGS
 from onceward.testing.simulation.world import World
@@ -64,6 +65,7 @@ def run_seed(
     keep_trace: bool = False,
     is_keyed: bool = False,
     is_doubtful: bool = False,
+    is_waiting: bool = False,
 ) -> Outcome:
     """Run one world to its end or to the first broken promise.
 
@@ -73,6 +75,7 @@ def run_seed(
         keep_trace: whether to give the whole trace.
         is_keyed: whether events start runs with keys, and no others.
         is_doubtful: whether they start runs with steps of unknown outcome, and no others.
+        is_waiting: whether they start runs that wait for events; so they do for a bug of waits.
     """
     planted = {**BUGS, **DOUBTFUL_BUGS}[bug] if bug else None
     world = World(
@@ -81,6 +84,7 @@ def run_seed(
         keep_trace=keep_trace,
         is_keyed=is_keyed,
         is_doubtful=is_doubtful or bug in DOUBTFUL_BUGS,
+        is_waiting=is_waiting or (planted is not None and planted.is_of_waits),
     )
     world.run()
     return Outcome(
@@ -94,31 +98,28 @@ def run_seed(
     )
 
 
-def run_seeds(
-    seeds: Sequence[int], *, bug: str = "", is_keyed: bool = False, is_doubtful: bool = False
-) -> list[Outcome]:
-    """Run several worlds, one after the other."""
-    return [run_seed(seed, bug=bug, is_keyed=is_keyed, is_doubtful=is_doubtful) for seed in seeds]
+def run_seeds(seeds: Sequence[int], **options: Any) -> list[Outcome]:
+    """Run several worlds, one after the other; the options are those of `run_seed`."""
+    return [run_seed(seed, **options) for seed in seeds]
 
 
-def _outcomes(first: int, count: int, bug: str, jobs: int, **kind: bool) -> Iterator[Outcome]:
+def _outcomes(first: int, count: int, jobs: int, **options: Any) -> Iterator[Outcome]:
     chunks = [range(start, min(start + CHUNK, first + count)) for start in range(first, first + count, CHUNK)]
     if jobs == 1 or len(chunks) == 1:
         for chunk in chunks:
-            yield from run_seeds(chunk, bug=bug, **kind)
+            yield from run_seeds(chunk, **options)
         return
     # Not forked: a fork would take over whatever threads and connections this process has.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(chunks)), mp_context=context) as pool:
-        for future in [pool.submit(run_seeds, chunk, bug=bug, **kind) for chunk in chunks]:
+        for future in [pool.submit(run_seeds, chunk, **options) for chunk in chunks]:
             yield from future.result()
 
 
-def _tell(outcome: Outcome, bug: str, *, whole: bool, **kind: bool) -> None:
+def _tell(outcome: Outcome, bug: str, *, whole: bool, flag: str, **options: Any) -> None:
     """Print what broke, how to see it again, and what led to it."""
     line = outcome.violations[0]
     print(line)
-    flag = "--keys" if kind.get("is_keyed") else "--doubt" if kind.get("is_doubtful") else ""
     if flag:
         planted = f" --bug {bug}" if bug else ""
         print(
@@ -126,7 +127,7 @@ def _tell(outcome: Outcome, bug: str, *, whole: bool, **kind: bool) -> None:
         )
     else:
         print(f"    again: make sim SEEDS=1 FROM={outcome.seed}{f' BUG={bug}' if bug else ''}")
-    trace = run_seed(outcome.seed, bug=bug, keep_trace=True, **kind).trace
+    trace = run_seed(outcome.seed, bug=bug, keep_trace=True, **options).trace
     if not whole:
         subject = next((word.rstrip(":") for word in line.split() if word.startswith("run_")), "")
         trace = [told for told in trace if subject in told or " FAULT " in told or " dead " in told]
@@ -146,6 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--keys", action="store_true", help="worlds of runs with keys")
     parser.add_argument("--doubt", action="store_true", help="worlds of steps of unknown outcome")
+    parser.add_argument("--waits", action="store_true", help="worlds of runs that wait for events")
     parser.add_argument("--trace", action="store_true", help="print the whole trace of broken seeds")
     parser.add_argument("--list-bugs", action="store_true", help="say what can be planted, and stop")
     asked = parser.parse_args(arguments)
@@ -156,15 +158,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     operations, broken = 0, []
     faults: dict[str, int] = {}
-    kind = {"is_keyed": asked.keys, "is_doubtful": asked.doubt or asked.bug in DOUBTFUL_BUGS}
-    for outcome in _outcomes(asked.first, asked.seeds, asked.bug, max(1, asked.jobs), **kind):
+    worlds = {
+        "is_keyed": asked.keys,
+        "is_doubtful": asked.doubt or asked.bug in DOUBTFUL_BUGS,
+        "is_waiting": asked.waits,
+    }
+    flag = next(
+        (
+            flag
+            for flag, is_so in zip(("--keys", "--doubt", "--waits"), worlds.values(), strict=True)
+            if is_so
+        ),
+        "",
+    )
+    for outcome in _outcomes(asked.first, asked.seeds, max(1, asked.jobs), bug=asked.bug, **worlds):
         operations += outcome.operations
         for kind, count in outcome.faults.items():
             faults[kind] = faults.get(kind, 0) + count
         if outcome.violations:
             broken.append(outcome.seed)
             if len(broken) <= (1 if asked.bug else TOLD_MAX):
-                _tell(outcome, asked.bug, whole=asked.trace, **kind)
+                _tell(outcome, asked.bug, whole=asked.trace, flag=flag, **worlds)
     seconds = time.monotonic() - began
     summary = {
         "seeds": asked.seeds,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from onceward.testing.store_checks import (
+    awaiting,
     claims,
     console,
     damage,
@@ -48,6 +49,7 @@ TOPICS: tuple[ModuleType, ...] = (
     fences,
     claims,
     waits,
+    awaiting,
     steps,
     steering,
     replays,

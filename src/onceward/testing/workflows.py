@@ -15,6 +15,7 @@ from typing import Any
 from onceward.app import App
 from onceward.authoring.context import Context
 from onceward.authoring.event import Event
+from onceward.authoring.expect import Expect
 from onceward.authoring.workflow import Workflow
 from onceward.core.errors import Permanent, RetryLater, RunCancelled, StepFailed
 from onceward.core.paths import event as expressions
@@ -131,6 +132,7 @@ class References:
         self._add_herald()
         self._add_keyed()
         self._add_doubtful()
+        self._add_waiting()
 
     # --- bodies ---------------------------------------------------------------------------------
 
@@ -463,9 +465,37 @@ class References:
                 raise OSError("between steps")
             return await step(ctx, program, "send")
 
+    # --- waits ----------------------------------------------------------------------------------
+
+    def _add_waiting(self) -> None:
+        app, shop, step = self.app, self.shop, self.step
+
+        @app.workflow(on=shop["order.waiter"], name="waiter")
+        async def waiter(ctx: Context, event: Event) -> list[int]:
+            program = Program(event.payload)
+            subject = str(program.payload.get("order", ""))
+            await step(ctx, program, "ask")
+            await ctx.step.sleep("pause", program.nap_ms / 500)
+            answers = await asyncio.gather(
+                *(
+                    ctx.step.wait_for("answer", "answer", subject=subject, item=str(item))
+                    for item in range(program.items)
+                )
+            )
+            await step(ctx, program, "thank")
+            of_subject = expressions.payload["of"] == subject
+            label, remark = await ctx.step.wait_any(
+                "remark",
+                {"never": Expect("never", subject=subject), "some": Expect("remark", where=of_subject)},
+            )
+            return [*(answer.payload["n"] for answer in answers), remark.payload["n"], label == "some"]
+
 
 DOUBTFUL = ("asked", "checked", "saga")
 """Workflows with steps of unknown outcome, for worlds of their own."""
+
+WAITING = ("waiter",)
+"""Workflows that wait for events, for worlds of their own, in which somebody sends those."""
 
 KEYED = ("turn", "newest")
 """Workflows with a key, for worlds of their own."""

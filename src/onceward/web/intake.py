@@ -11,6 +11,7 @@ from onceward.core.messages import HttpRequest
 from onceward.sources.base import Source
 from onceward.web.address import Proxies
 from onceward.web.port import Limits
+from onceward.web.promise_door import PromiseDoor
 from onceward.web.receiver import Receiver
 
 if TYPE_CHECKING:
@@ -84,4 +85,5 @@ def receiver_for(app: App) -> Receiver:
         shutdown=app.close,
         limits=Limits.of(app.settings.body_bytes_max),
         proxies=Proxies(app.settings.trusted_proxies),
+        promises=PromiseDoor(app),
     )

@@ -40,6 +40,7 @@ from onceward.web.aside import Aside, TooSlow
 from onceward.web.cutoff import Cutoff
 from onceward.web.faults import LOGGED_CHARS_MAX, log_fault, place_of
 from onceward.web.port import Hook, Intake, Limits, Receive, Scope, Send
+from onceward.web.promise_door import PROMISES, PromiseDoor
 
 HOOKS = "/hooks/"
 HEALTH = "/healthz"
@@ -56,7 +57,7 @@ class _Head(NamedTuple):
 
 
 class Receiver:
-    """Serves ``POST /hooks/{source}`` and ``GET /healthz``, below any mount prefix.
+    """Serves ``POST /hooks/{source}``, ``/promises/{token}`` and ``GET /healthz``, below any mount prefix.
 
     Args:
         intake: the engine behind it.
@@ -64,6 +65,7 @@ class Receiver:
         shutdown: awaited once after the last request, likewise.
         limits: bounds on bodies and headers.
         proxies: whose word about scheme and host is believed.
+        promises: completes promises; without it there are no addresses of theirs.
     """
 
     def __init__(
@@ -74,12 +76,14 @@ class Receiver:
         shutdown: Hook | None = None,
         limits: Limits | None = None,
         proxies: Proxies | None = None,
+        promises: PromiseDoor | None = None,
     ) -> None:
         self._intake = intake
         self._startup = startup
         self._shutdown = shutdown
         self._limits = limits or Limits()
         self._proxies = proxies or Proxies()
+        self._promises = promises
         self._cutoff = Cutoff(self._limits.body_seconds_max)
         self._admission = Admission(self._limits.deliveries_max, self._limits.held_bytes_max)
         self._aside = Aside(self._limits.verify_seconds_max)
@@ -121,11 +125,32 @@ class Receiver:
             except Exception as error:  # noqa: BLE001 (the last line of defence: a fault is a 500, and logged)
                 log_fault(name, error)
                 return replies.FAILED
+        if self._promises is not None and path.startswith(PROMISES) and len(path) > len(PROMISES):
+            return await self._complete(self._promises, path[len(PROMISES) :], scope, receive)
         if path == HEALTH:
             if method in ("GET", "HEAD"):
                 return await self._health()
             return replies.method_not_allowed("GET, HEAD")
         return replies.NOT_FOUND
+
+    async def _complete(
+        self, promises: PromiseDoor, rest: str, scope: Scope, receive: Receive
+    ) -> HttpResponse | None:
+        """Answer at the address of a promise; what it is stands in the path, and goes into no log."""
+        head = self._head("promises", scope["headers"])
+        if isinstance(head, HttpResponse):
+            return head
+        body = await self._read_body("promises", "", receive)
+        if not isinstance(body, bytes):
+            return body
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            return await promises.answer(scope["method"], rest, headers, body)
+        except Exception as error:  # noqa: BLE001 (the last line of defence: a fault is a 500, and logged)
+            log_fault("promises", error)
+            return replies.FAILED
+        finally:
+            self._admission.release("", len(body))
 
     async def _health(self) -> HttpResponse:
         if self._is_draining:

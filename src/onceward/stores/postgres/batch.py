@@ -13,35 +13,43 @@ from operator import attrgetter
 from typing import Any
 
 from onceward.core import errors
-from onceward.core.model import DELIVERIES_KEPT_MAX, EventRow, NewRun, SkippedRow
+from onceward.core.awaiting import places_of_batch
+from onceward.core.model import DELIVERIES_KEPT_MAX, EventRow, NewRun, SkippedRow, WaitRow
 from onceward.core.ports import Accept, Accepted, Advance, Batch, Claim
 from onceward.core.rules import FAR_MS, WAITS_FOR_KEY
+from onceward.core.states import TERMINAL
 from onceward.stores.postgres.rows import (
     AttemptColumns,
     DeliveryColumns,
+    DoneWaitColumns,
     EventColumns,
     FreedColumns,
     HolderColumns,
     JudgedColumns,
     KeyColumns,
     MoveColumns,
+    PromiseColumns,
     RunColumns,
     StepColumns,
+    WaitColumns,
     WakeColumns,
     attempt_columns,
     delivery_columns,
+    done_wait_columns,
     event_columns,
     freed_columns,
     is_judged,
     judged_columns,
     move_columns,
+    promise_columns,
     raise_columns,
     run_columns,
     step_columns,
+    wait_columns,
 )
 from onceward.stores.postgres.session import Result
 from onceward.stores.postgres.statements import Call, Parameter, Statement, encode_rows, parameter, text_array
-from onceward.stores.rows import to_value
+from onceward.stores.rows import to_value, to_values
 
 EventKey = tuple[str, str]
 
@@ -59,6 +67,7 @@ class Outcome:
     lost_fences: set[tuple[str, int]] = field(default_factory=set)  # run id, fence that it has not
     lost_events: set[EventKey] = field(default_factory=set)  # not inserted: taken, or refused
     claimed: list[tuple[Any, ...]] = field(default_factory=list)  # run and event, column by column
+    waits: list[WaitRow] = field(default_factory=list)  # seen after the commit
     skipped: dict[EventKey, dict[str, SkippedRow]] = field(default_factory=dict)  # by workflow
 
     def skip(self, rows: Iterable[Sequence[Any]]) -> None:
@@ -110,6 +119,10 @@ class PackedBatch:
         self._runs: list[RunColumns] = []
         self._judged: list[JudgedColumns] = []
         self._freed: list[FreedColumns] = []
+        self._waits: list[WaitColumns] = []
+        self._done_waits: list[DoneWaitColumns] = []
+        self._promises: list[PromiseColumns] = []
+        self._waitless: list[HolderColumns] = []
         self._keys: bytes | None = None
         self._deliveries: list[DeliveryColumns] = []
         self._delivered: dict[EventKey, int] = {}
@@ -125,6 +138,11 @@ class PackedBatch:
         for advance in sorted(batch.advances, key=_BY_RUN):
             self._take_advance(advance)
         self._make_calls(batch.claims)
+        places = places_of_batch(batch)
+        self.after: list[Call] = []
+        """What is sent behind the commit, in the same round trip: the look for who waits."""
+        if places:
+            self.after.append(statements["waits_for"].bind({**common, "places": encode_rows(places)}))
 
     # --- packing -------------------------------------------------------------------------------
 
@@ -142,8 +160,16 @@ class PackedBatch:
             self._steps += step_columns(run_id, fence, advance.generation, advance.steps)
         for accept in advance.accepts:
             self._take_accept(accept, run_id, fence)
+        if advance.waits or advance.done_waits or advance.promises:
+            self._waits += [wait_columns(fence, wait) for wait in advance.waits]
+            self._done_waits += [
+                done_wait_columns(run_id, fence, advance.generation, done) for done in advance.done_waits
+            ]
+            self._promises += [promise_columns(fence, row) for row in advance.promises]
         if move is not None:
             self._moves.append(move_columns(run_id, fence, move))
+            if move.has_waits and move.state in TERMINAL:
+                self._waitless.append(HolderColumns(run_id, fence))
             freed = freed_columns(run_id, fence, move)
             if freed is not None:
                 self._freed.append(freed)
@@ -255,6 +281,7 @@ class PackedBatch:
         if self._freed:
             self._freed.sort(key=_BY_RUN)
             self._add("free_keys", freed=encode_rows(self._freed))
+        self._make_wait_calls()
         if self._keys is not None:
             self._add("drop_unclaimed", keys=self._keys)
         for claim in claims:
@@ -266,6 +293,16 @@ class PackedBatch:
                 limit=parameter(claim.limit),
             )
 
+    def _make_wait_calls(self) -> None:
+        if self._waits:
+            self._add("open_waits", waits=encode_rows(self._waits))
+        if self._done_waits:
+            self._add("end_some_waits", done=encode_rows(self._done_waits))
+        if self._promises:
+            self._add("make_promises", promises=encode_rows(self._promises))
+        if self._waitless:
+            self._add("end_waits", holders=encode_rows(self._waitless))
+
     def _add(self, name: str, **values: Parameter) -> None:
         self._names.append(name)
         self.calls.append(self._statements[name].bind({**self._common, **values}))
@@ -275,7 +312,9 @@ class PackedBatch:
     def read(self, results: Sequence[Result], rows: Callable[[Result], list[tuple[Any, ...]]]) -> Outcome:
         """Make sense of the results of the calls."""
         outcome = Outcome()
-        for name, result in zip(self._names, results, strict=True):
+        for result in results[len(self._names) :]:
+            outcome.waits = to_values(WaitRow, rows(result))
+        for name, result in zip(self._names, results, strict=False):
             if name in ("fences", "save_steps"):
                 outcome.lost_fences.update(rows(result))
             elif name == "move_runs":

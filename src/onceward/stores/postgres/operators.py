@@ -16,6 +16,7 @@ from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, St
 from onceward.core.ports import Accept, Accepted, RunMove, Steer
 from onceward.core.states import TERMINAL, RunState
 from onceward.stores.postgres.rows import (
+    HolderColumns,
     KeyColumns,
     WakeColumns,
     attempt_columns,
@@ -74,6 +75,8 @@ class PostgresOperators:
         if not steered:
             return False
         ((fence,),) = steered
+        if move.state in TERMINAL or move.generation != steer.expected_generation:
+            self._do(session, "end_waits", holders=encode_rows([HolderColumns(run_id, fence)]))
         if steer.claim is not None:
             self._reclaim(session, run_id, steer.claim, move.now)
         if move.key is not None and move.state is RunState.CANCELLING:

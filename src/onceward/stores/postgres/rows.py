@@ -11,7 +11,17 @@ from typing import Any
 
 import msgspec
 
-from onceward.core.model import AttemptRow, DeliveryRow, EventRow, Millis, NewRun, StepRow
+from onceward.core.model import (
+    AttemptRow,
+    DeliveryRow,
+    DoneWait,
+    EventRow,
+    Millis,
+    NewRun,
+    PromiseRow,
+    StepRow,
+    WaitRow,
+)
 from onceward.core.ports import RunMove
 from onceward.core.states import TERMINAL, RunState
 from onceward.core.takeover import SUSPECT_FROM
@@ -179,6 +189,51 @@ class WakeColumns(msgspec.Struct):
     now: Millis
     by_run: str
     by_fence: int
+
+
+class WaitColumns(msgspec.Struct, omit_defaults=True):
+    """An event that would end an open wait."""
+
+    run_id: str
+    fence: int
+    generation: int
+    name: str
+    item: str
+    ordinal: int
+    part: int
+    type: str
+    subject: str
+    source: str
+    since_at: Millis
+    until_at: Millis | None = None
+    condition: str | None = None
+
+
+class DoneWaitColumns(msgspec.Struct, omit_defaults=True):
+    """A wait that is over."""
+
+    run_id: str
+    fence: int
+    generation: int
+    name: str
+    item: str
+    ordinal: int
+    source: str | None = None
+    event_id: str | None = None
+
+
+class PromiseColumns(msgspec.Struct, omit_defaults=True):
+    """A promise that is made."""
+
+    token_hash: str
+    run_id: str
+    fence: int
+    generation: int
+    name: str
+    item: str
+    ordinal: int
+    created_at: Millis
+    expires_at: Millis | None = None
 
 
 class AttemptColumns(msgspec.Struct, omit_defaults=True):
@@ -394,4 +449,33 @@ def attempt_columns(run_id: str, fence: int, row: AttemptRow) -> AttemptColumns:
         row.error,
         row.process_id,
         row.failed_steps,
+    )
+
+
+def wait_columns(fence: int, wait: WaitRow) -> WaitColumns:
+    """Give an event that would end an open wait."""
+    return WaitColumns(
+        wait.run_id,
+        fence,
+        wait.generation,
+        *wait.key,
+        wait.part,
+        wait.type,
+        wait.subject,
+        wait.source,
+        wait.since_at,
+        wait.until_at,
+        wait.condition,
+    )
+
+
+def done_wait_columns(run_id: str, fence: int, generation: int, done: DoneWait) -> DoneWaitColumns:
+    """Give a wait that is over."""
+    return DoneWaitColumns(run_id, fence, generation, *done.key, done.source, done.event_id)
+
+
+def promise_columns(fence: int, row: PromiseRow) -> PromiseColumns:
+    """Give a promise that is made."""
+    return PromiseColumns(
+        row.token_hash, row.run_id, fence, row.generation, *row.key, row.created_at, row.expires_at
     )

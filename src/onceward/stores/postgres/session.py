@@ -109,20 +109,31 @@ class Session:
         names = [(result.fname(number) or b"").decode() for number in range(result.nfields)]
         return [dict(zip(names, row, strict=True)) for row in self.rows(result)]
 
-    def transact(self, calls: Sequence[Call]) -> list[Result]:
-        """Run a transaction in one round trip and give the result of each statement."""
-        return self.carry(self.transacting(calls))
+    def transact(self, calls: Sequence[Call], after: Sequence[Call] = ()) -> list[Result]:
+        """Run a transaction in one round trip and give the result of each statement.
 
-    def transacting(self, calls: Sequence[Call]) -> Carried[list[Result]]:
+        Args:
+            calls: its statements.
+            after: statements that are executed when it is committed, and see what others committed
+                until then. An error in one of them says nothing about the commit.
+        """
+        return self.carry(self.transacting(calls, after))
+
+    def transacting(self, calls: Sequence[Call], after: Sequence[Call] = ()) -> Carried[list[Result]]:
         """Do as `transact`, and yield whenever the server has to be waited for."""
         begin = [(BEGIN, []), *self._preamble]
         try:
-            results = yield from self._rounding([*begin, *calls, (COMMIT, [])])
+            results = yield from self._rounding([*begin, *calls, (COMMIT, []), *after])
         except psycopg.Error:
             if self._must_roll_back():
                 yield from self._rounding([(ROLLBACK, [])])
             raise
-        return results[len(begin) : -1]
+        end = len(begin) + len(calls)
+        return results[len(begin) : end] + results[end + 1 :]
+
+    def look(self, calls: Sequence[Call]) -> list[Result]:
+        """Run statements outside any transaction, in one round trip, and give the result of each."""
+        return self._round(calls) if calls else []
 
     def carry(self, work: Carried[T]) -> T:
         """Give what *work* gives, waiting for the server wherever it has to."""

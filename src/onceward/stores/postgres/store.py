@@ -33,10 +33,10 @@ from onceward.stores.postgres.errors import Fault, evicted, fault_of
 from onceward.stores.postgres.listen import Listener
 from onceward.stores.postgres.operators import PostgresOperators
 from onceward.stores.postgres.processes import PostgresProcesses
-from onceward.stores.postgres.reads import PostgresReads
 from onceward.stores.postgres.schema import PostgresSchema, checked_schema
 from onceward.stores.postgres.session import Session
 from onceward.stores.postgres.statements import Call, encode_rows, load_statements, parameters, text_array
+from onceward.stores.postgres.waits import PostgresWaits
 from onceward.stores.postgres.within import PostgresWithin
 from onceward.stores.postgres.writer import BatchWriter
 from onceward.stores.rows import to_value
@@ -46,7 +46,7 @@ LEASE_MS = 10_000
 TAKE_OVER_TRIES_MAX = 2
 
 
-class PostgresStore(PostgresReads):
+class PostgresStore(PostgresWaits):
     """Keeps one namespace in one PostgreSQL database.
 
     Args:
@@ -100,6 +100,10 @@ class PostgresStore(PostgresReads):
         self._operators = PostgresOperators(statements, namespace)
         self._listeners: list[Listener] = []
         self._make_links()
+
+    @property
+    def _controller(self) -> Link:
+        return self._control_link
 
     def _make_links(self) -> None:
         database = self._database
@@ -230,13 +234,15 @@ class PostgresStore(PostgresReads):
         expired = self._control_link.run(lambda session: session.execute(call))
         processes: list[str] = []
         released, held = 0, []
-        for (process_id,) in expired:
+        leases = []
+        for process_id, leased_until in expired:
             taken = self._take_over_one(process_id, now, crash_limit=crash_limit, skip=skip)
             if taken is not None:
                 processes.append(process_id)
+                leases += [] if leased_until is None else [leased_until]
                 released += taken[0]
                 held += taken[1]
-        return TakenOver(tuple(processes), released, tuple(held))
+        return TakenOver(tuple(processes), released, tuple(held), min(leases, default=None))
 
     def _take_over_one(
         self, process_id: str, now: Millis, *, crash_limit: int, skip: str

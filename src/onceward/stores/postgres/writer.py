@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from onceward.core import errors, failpoints
-from onceward.core.model import SkippedRow
+from onceward.core.model import SkippedRow, WaitRow
 from onceward.core.ports import Batch, BatchResult, Claimed
 from onceward.stores.postgres.batch import DeliveryKey, EventKey, Outcome, PackedBatch, Winner
 from onceward.stores.postgres.connection import Link
@@ -32,7 +32,7 @@ from onceward.stores.postgres.statements import (
     unwritable,
     wire_text,
 )
-from onceward.stores.rows import RUN_WIDTH, to_claimed, to_value
+from onceward.stores.rows import RUN_WIDTH, to_claimed, to_value, to_values
 
 CATCH_UPS_MAX = 2
 """How often a batch is sent anew because the row names another predecessor than this store knew."""
@@ -139,7 +139,7 @@ class BatchWriter:
             guard = self.guard(process_id, epoch, batch)
             try:
                 progress.is_in_doubt = True
-                results = _send(session, [guard, *packed.calls], kinds)
+                results = _send(session, [guard, *packed.calls], packed.after, kinds)
             except psycopg.errors.DivisionByZero:
                 progress.is_in_doubt = False
                 if self._catch_up(session, process_id, epoch, batch.batch_id):
@@ -238,7 +238,7 @@ class BatchWriter:
         taken = packed.lost_keys(outcome)
         winners = self._winners(session, taken) if taken else {}
         claimed = self._claimed(session, batch, outcome.claimed) if outcome.claimed else []
-        return BatchResult(packed.accepted(outcome, winners), packed.held(outcome), claimed)
+        return BatchResult(packed.accepted(outcome, winners), packed.held(outcome), claimed, outcome.waits)
 
     def _winners(self, session: Session, keys: Iterable[EventKey]) -> dict[EventKey, Winner]:
         wanted = encode_rows([{"source": source, "id": event_id} for source, event_id in sorted(keys)])
@@ -283,6 +283,8 @@ class BatchWriter:
         ]
         if holders:
             outcome.lost_fences.update(session.execute(self._call("fences", holders=encode_rows(holders))))
+        for call in packed.after:
+            outcome.waits = to_values(WaitRow, session.execute(call))
         keys = packed.wanted_keys()
         if keys:
             winners = self._winners(session, keys)
@@ -351,7 +353,7 @@ class _Commit:
     def send(self, session: Session) -> None:
         """Send it on a borrowed session, which goes back when everything is here."""
         call = self._writer.guard(self._process_id, self._epoch, self._batch)
-        self._on_loan = session, session.transacting([call, *self._packed.calls])
+        self._on_loan = session, session.transacting([call, *self._packed.calls], self._packed.after)
         self._progress.is_in_doubt = True
         self._go_on(lambda _, work: _results_now(work))
         self._is_stuck = self._on_loan is not None and not session.is_sent()
@@ -395,7 +397,8 @@ class _Commit:
         writer, progress, batch, packed = self._writer, self._progress, self._batch, self._packed
         self._go_on(lambda session, work: session.carry(work))
         if self.is_ready and progress.outcome is not None:
-            return BatchResult(packed.accepted(progress.outcome, {}), packed.held(progress.outcome), [])
+            outcome = progress.outcome
+            return BatchResult(packed.accepted(outcome, {}), packed.held(outcome), [], outcome.waits)
 
         def carry_out(session: Session) -> BatchResult:
             if progress.is_in_doubt:
@@ -421,12 +424,12 @@ def _results_now(work: Carried[list[Result]]) -> list[Result] | None:
     return None
 
 
-def _send(session: Session, calls: list[Call], kinds: tuple[str, ...]) -> list[Result]:
+def _send(session: Session, calls: list[Call], after: list[Call], kinds: tuple[str, ...]) -> list[Result]:
     if not kinds:
-        return session.transact(calls)
+        return session.transact(calls, after)
 
     def before_commit() -> None:
         for kind in kinds:
             failpoints.hit(f"{kind}.before_commit")
 
-    return session.transact_slowly(calls, before_commit)
+    return session.transact_slowly(calls, before_commit) + session.look(after)

@@ -419,6 +419,68 @@ with f as materialized (
 )
 select run_id from free
 
+-- name: open_waits
+-- Of runs that still have the fence they wait with.
+with w as materialized (
+  select :namespace as namespace, w.* from json_to_recordset(:waits) as w (run_id text, fence bigint,
+    generation bigint, name text, item text, ordinal bigint, part bigint, type text, subject text, source text,
+    since_at bigint, until_at bigint, condition text)
+)
+insert into {t}wait (namespace, run_id, generation, name, item, ordinal, part, type, subject, source, since_at,
+  until_at, condition)
+select w.namespace, w.run_id, w.generation, w.name, w.item, w.ordinal, w.part, w.type, w.subject, w.source,
+  w.since_at, w.until_at, w.condition
+from w
+join {t}run r on r.namespace = any(array[w.namespace]) and r.run_id = w.run_id and r.fence = w.fence
+on conflict (namespace, run_id, generation, name, item, ordinal, part) do update set type = excluded.type,
+  subject = excluded.subject, source = excluded.source, since_at = excluded.since_at,
+  until_at = excluded.until_at, condition = excluded.condition
+
+-- name: end_some_waits
+-- Waits that are over, and the offers that they took.
+with d as materialized (
+  select :namespace as namespace, d.* from json_to_recordset(:done) as d (run_id text, fence bigint,
+    generation bigint, name text, item text, ordinal bigint, source text, event_id text)
+), held as materialized (
+  select d.* from d
+  join {t}run r on r.namespace = any(array[d.namespace]) and r.run_id = d.run_id and r.fence = d.fence
+), taken as (
+  delete from {t}offer o using held h
+  where o.namespace = any(array[h.namespace]) and o.run_id = h.run_id and o.source = h.source
+    and o.event_id = h.event_id
+)
+delete from {t}wait w using held h
+where w.namespace = any(array[h.namespace]) and w.run_id = h.run_id and w.generation = h.generation
+  and w.name = h.name and w.item = h.item and w.ordinal = h.ordinal
+
+-- name: end_waits
+-- All of runs that ended, if they have the fence they ended with.
+with h as materialized (
+  select :namespace as namespace, h.* from json_to_recordset(:holders) as h (run_id text, fence bigint)
+), ended as materialized (
+  select h.* from h
+  join {t}run r on r.namespace = any(array[h.namespace]) and r.run_id = h.run_id and r.fence = h.fence
+), unoffered as (
+  delete from {t}offer o using ended e where o.namespace = any(array[e.namespace]) and o.run_id = e.run_id
+)
+delete from {t}wait w using ended e where w.namespace = any(array[e.namespace]) and w.run_id = e.run_id
+
+-- name: make_promises
+-- Again: a generation that keeps one from an older one of the same run.
+with p as materialized (
+  select :namespace as namespace, p.* from json_to_recordset(:promises) as p (token_hash text, run_id text,
+    fence bigint, generation bigint, name text, item text, ordinal bigint, created_at bigint,
+    expires_at bigint)
+)
+insert into {t}promise as old (namespace, token_hash, run_id, generation, name, item, ordinal, created_at,
+  state, expires_at)
+select p.namespace, p.token_hash, p.run_id, p.generation, p.name, p.item, p.ordinal, p.created_at, 'open',
+  p.expires_at
+from p
+join {t}run r on r.namespace = any(array[p.namespace]) and r.run_id = p.run_id and r.fence = p.fence
+on conflict (namespace, token_hash) do update set generation = excluded.generation
+where old.run_id = excluded.run_id and old.state = 'open'
+
 -- name: drop_unclaimed
 -- Rows of keys that were locked and that nobody took.
 with k as materialized (
@@ -450,6 +512,18 @@ left join {t}event e on e.namespace = any(array[r.namespace]) and e.source = r.s
 order by r.due_at, r.run_id
 
 -- After a batch. ---------------------------------------------------------------------------------
+
+-- name: waits_for
+-- Behind the commit of a batch that stored events, in the same round trip: whoever waits looks after
+-- its own commit too, so one of the two sees the other. Waits are few or none, and are looked up in a
+-- lateral like waiters.
+with k as materialized (
+  select :namespace as namespace, k.* from json_to_recordset(:places) as k (type text, subject text)
+)
+select {wait} from k
+cross join lateral (
+  select w.* from {t}wait w
+  where w.namespace = k.namespace and w.type = k.type and w.subject = k.subject offset 0) w
 
 -- name: notify
 -- A hint for other processes, if there are any; one transaction of its own, since commits that
@@ -546,6 +620,45 @@ join pg_catalog.pg_locks l on l.locktype = 'transactionid' and l.transactionid =
   and l.mode = 'ExclusiveLock' and l.pid <> pg_backend_pid()
 where c.namespace = :namespace and c.process_id = :process_id
 
+-- Waits and promises. ---------------------------------------------------------------------------
+
+-- name: insert_offers
+with o as materialized (
+  select :namespace as namespace, o.* from json_to_recordset(:offers) as o (run_id text, source text,
+    event_id text)
+)
+insert into {t}offer (namespace, run_id, source, event_id)
+select o.namespace, o.run_id, o.source, o.event_id from o order by o.run_id, o.source, o.event_id
+on conflict do nothing
+
+-- name: wake_runs
+-- Their rows in the queue are locked.
+with x as materialized (select :namespace as namespace, x.run_id from unnest(:run_ids::text[]) as x (run_id))
+update {t}queue q set woken = 1, due_at = least(q.due_at, :now::bigint) from x
+where q.namespace = any(array[x.namespace]) and q.run_id = x.run_id
+
+-- name: offers
+with x as materialized (select :namespace as namespace, x.run_id from unnest(:run_ids::text[]) as x (run_id))
+select o.run_id, {event} from x
+cross join lateral (
+  select o.* from {t}offer o where o.namespace = x.namespace and o.run_id = x.run_id offset 0) o
+join {t}event e on e.namespace = any(array[o.namespace]) and e.source = o.source and e.id = o.event_id
+order by e.received_at, e.source, e.id
+
+-- name: promises
+with x as materialized (select :namespace as namespace, x.hash from unnest(:hashes::text[]) as x (hash))
+select {promise} from x
+join {t}promise p on p.namespace = any(array[x.namespace]) and p.token_hash = x.hash
+
+-- name: settle_promise
+update {t}promise p set state = :state::text, ended_at = :now::bigint, output = :output
+where p.namespace = :namespace and p.token_hash = :token_hash and p.state = 'open'
+  and (:state::text = 'expired' or (
+    (p.expires_at is null or p.expires_at > :now::bigint)
+    and (select r.generation = p.generation and r.state not in ('completed', 'failed', 'cancelled')
+      from {t}run r where r.namespace = p.namespace and r.run_id = p.run_id)))
+returning p.run_id
+
 -- Processes. -------------------------------------------------------------------------------------
 
 -- name: clock
@@ -588,10 +701,10 @@ delete from {t}workflow where namespace = :namespace and name = :workflow return
 -- name: expired
 -- Processes whose lease ended; and owners that are not registered, since whoever deletes their row
 -- by hand would leave their runs to nobody (B013).
-select process_id from {t}process
+select process_id, lease_until from {t}process
 where namespace = :namespace and process_id <> :skip and lease_until < :now
 union
-select q.process_id from {t}queue q
+select q.process_id, null from {t}queue q
 where q.namespace = :namespace and q.process_id is not null and q.process_id <> :skip
   and not exists (
     select 1 from {t}process p where p.namespace = :namespace and p.process_id = q.process_id)

@@ -340,3 +340,59 @@ update {t}queue set process_id = null, due_at = ?4 where namespace = ?1 and proc
 
 -- name: give_back_run
 update {t}run set state = 'queued' where namespace = ?1 and run_id = ?2 and state = 'running'
+
+-- Waits and promises. -----------------------------------------------------------------------------
+
+-- name: open_wait
+insert into {t}wait (namespace, run_id, generation, name, item, ordinal, part, type, subject, source, since_at,
+  until_at, condition)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (namespace, run_id, generation, name, item, ordinal, part) do update set type = excluded.type,
+  subject = excluded.subject, source = excluded.source, since_at = excluded.since_at,
+  until_at = excluded.until_at, condition = excluded.condition
+
+-- name: end_wait
+delete from {t}wait
+where namespace = ? and run_id = ? and generation = ? and name = ? and item = ? and ordinal = ?
+
+-- name: take_offer
+delete from {t}offer where namespace = ? and run_id = ? and source = ? and event_id = ?
+
+-- name: end_waits
+delete from {t}wait where namespace = ? and run_id = ?
+
+-- name: end_offers
+delete from {t}offer where namespace = ? and run_id = ?
+
+-- name: waits_for
+select {wait} from {t}wait w{by_type} where w.namespace = ? and w.type = ? and w.subject = ?
+
+-- name: insert_offer
+insert into {t}offer (namespace, run_id, source, event_id) values (?, ?, ?, ?) on conflict do nothing
+
+-- name: offers
+select o.run_id, {event} from {t}offer o
+join {t}event e on e.namespace = o.namespace and e.source = o.source and e.id = o.event_id
+where o.namespace = ? and o.run_id in (select value from json_each(?))
+order by e.received_at, e.source, e.id
+
+-- name: make_promise
+-- Again: a generation that keeps it from an older one of the same run.
+insert into {t}promise (namespace, token_hash, run_id, generation, name, item, ordinal, created_at, state,
+  expires_at)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (namespace, token_hash) do update set generation = excluded.generation
+where {t}promise.run_id = excluded.run_id and {t}promise.state = 'open'
+
+-- name: promises
+select {promise} from {t}promise p where p.namespace = ? and p.token_hash in (select value from json_each(?))
+
+-- name: settle_promise
+update {t}promise set state = ?3, ended_at = ?5, output = ?4
+where namespace = ?1 and token_hash = ?2 and state = 'open'
+  and (?3 = 'expired' or (
+    (expires_at is null or expires_at > ?5)
+    and exists (
+      select 1 from {t}run r
+      where r.namespace = ?1 and r.run_id = {t}promise.run_id and r.generation = {t}promise.generation
+        and r.state not in ('completed', 'failed', 'cancelled'))))

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from onceward.core import errors, failpoints
+from onceward.core.awaiting import places_of_batch
 from onceward.core.model import (
     AuditRow,
     Millis,
@@ -32,7 +33,8 @@ from onceward.stores.rows import COLUMN_MACROS, to_value, to_values
 from onceward.stores.sqlite import host_clock as host_clock
 from onceward.stores.sqlite.connection import Connections
 from onceward.stores.sqlite.host_clock import HostClock
-from onceward.stores.sqlite.reads import SqliteReads
+from onceward.stores.sqlite.wait_rows import waits_at
+from onceward.stores.sqlite.waits import SqliteWaits
 from onceward.stores.sqlite.within import SqliteWithin
 from onceward.stores.sqlite.writes import SqliteWrites
 from onceward.stores.statements import SQLITE_MACROS, load, render
@@ -48,7 +50,7 @@ def _evicted(process_id: str) -> errors.LeaseLost:
     )
 
 
-class SqliteStore(SqliteReads):
+class SqliteStore(SqliteWaits):
     """Keeps one namespace in one SQLite file.
 
     Args:
@@ -233,12 +235,14 @@ class SqliteStore(SqliteReads):
         unregistered = self._select("unregistered")
         if not suspects and not unregistered:
             return TakenOver((), 0, ())
-        released, held = 0, []
+        released, held, leased_until = 0, [], None
         with self._connections.writing() as connection:
             # Judged again inside the transaction: a heartbeat may have come meanwhile (RULINGS 9).
             rows = connection.execute(self._reads["processes"], {"namespace": self.namespace}).fetchall()
             processes = to_values(ProcessRow, rows)
             dead = [row.process_id for row in processes if row.process_id in suspects and is_dead(row)]
+            leases = [row.lease_until for row in processes if row.process_id in dead]
+            leased_until = min(leases, default=None)
             unregistered = connection.execute(self._sql["unregistered"], (self.namespace,)).fetchall()
             dead += [process_id for (process_id,) in unregistered if process_id != skip]
             for process_id in dead:
@@ -252,7 +256,7 @@ class SqliteStore(SqliteReads):
         if self._connections.locks is not None:
             for process_id in dead:
                 self._connections.locks.forget(process_id)
-        return TakenOver(tuple(dead), released, tuple(held))
+        return TakenOver(tuple(dead), released, tuple(held), leased_until)
 
     def give_back(self, process_id: str, run_ids: Sequence[str], now: Millis) -> None:
         """Make owned runs due again that this process does not have in memory."""
@@ -283,11 +287,13 @@ class SqliteStore(SqliteReads):
             held = writes.advance(connection, process_id, batch.advances)
             accepted = writes.accept(connection, process_id, batch.accepts)
             claimed = [run for claim in batch.claims for run in writes.claim(connection, process_id, claim)]
+            # In the transaction, which begins after every other has ended: what it sees is all there is.
+            waits = waits_at(connection, self._sql, self.namespace, places_of_batch(batch))
             for kind in kinds:
                 failpoints.hit(f"{kind}.before_commit")
         for kind in kinds:
             failpoints.hit(f"{kind}.after_commit")
-        return BatchResult(accepted, held, claimed)
+        return BatchResult(accepted, held, claimed, waits)
 
     def begin(self, process_id: str, epoch: int, batch: Batch) -> None:  # noqa: ARG002 - the protocol's
         """Give None: a commit waits for the disk, which no event loop can listen to."""

@@ -32,6 +32,7 @@ from onceward.core.takeover import SUSPECT_FROM, lost_runs
 from onceward.stores.rows import to_claimed, to_value
 from onceward.stores.sqlite.judging import SqliteJudging
 from onceward.stores.sqlite.rows_at_once import RowsAtOnce, portions
+from onceward.stores.sqlite.wait_rows import write_waits
 
 _fences = msgspec.json.Decoder(dict[str, int]).decode
 
@@ -145,6 +146,8 @@ class SqliteWrites:
             steps += [_step_parameters(self._namespace, run_id, generation, step) for step in advance.steps]
             for accept in advance.accepts:
                 self._insert(connection, process_id, accept)
+            if advance.waits or advance.done_waits or advance.promises:
+                write_waits(connection, self._sql, self._namespace, advance)
             if advance.move is not None:
                 moves.append((run_id, advance.move))
         self._save_steps.execute(connection, steps)
@@ -189,10 +192,16 @@ class SqliteWrites:
     def follow_up(self, connection: sqlite3.Connection, run_id: str, move: RunMove) -> None:
         """Log the attempt that a move ends, wake the parent that waits for it, give the key free."""
         self._judging.end(connection, run_id, move)
+        if move.has_waits and move.state in TERMINAL:
+            self._end_waits(connection, run_id)
         if move.log is not None:
             self.insert_attempt(connection, run_id, move.log)
         if move.wakes_run_id is not None:
             connection.execute(self._sql["wake"], (self._namespace, move.wakes_run_id, move.now))
+
+    def _end_waits(self, connection: sqlite3.Connection, run_id: str) -> None:
+        connection.execute(self._sql["end_waits"], (self._namespace, run_id))
+        connection.execute(self._sql["end_offers"], (self._namespace, run_id))
 
     # --- events and their runs -----------------------------------------------------------------
 
@@ -492,6 +501,8 @@ class SqliteWrites:
             return False
         if steer.claim is not None:
             self._judging.reclaim(connection, run_id, steer.claim, move.now)
+        if move.state in TERMINAL or move.generation != steer.expected_generation:
+            self._end_waits(connection, run_id)
         self._judging.cancelling(connection, run_id, move)
         if _is_off_queue(move.state):
             connection.execute(sql["leave_queue"], (namespace, run_id))

@@ -14,7 +14,7 @@ from onceward.core.messages import HttpRequest
 from onceward.core.states import RunState
 from onceward.testing.simulation import faults
 from onceward.testing.simulation.programs import program
-from onceward.testing.workflows import DOUBTFUL, KEYED, SHOP, TRIGGERED
+from onceward.testing.workflows import DOUBTFUL, KEYED, SHOP, TRIGGERED, WAITING
 from onceward.web.intake import AppIntake
 
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ Send = Callable[["Process"], Coroutine[Any, Any, None]]
 
 PRESSED_SHARE = 0.15
 """How often an operator answers a held run, or cancels a running one, where steps are of unknown outcome."""
+
+ANSWER_AFTER_S = 0.3
+"""How long after a run's event what it waits for is sent at least: clocks differ, and what its process
+takes for earlier than the run does not count."""
 
 KEYS = 2
 """Keys of a world with keys: few, so that they are held."""
@@ -61,6 +65,7 @@ class Driver:
         self.unanswered: dict[int, Send] = {}
         self._under_way: set[int] = set()
         self._request_ids = itertools.count(1)
+        self._answered: set[str] = set()
 
     def act(self) -> None:
         """Do one thing."""
@@ -131,11 +136,21 @@ class Driver:
 
     def _deliver_new(self, times: int) -> None:
         dice, world = self._dice, self.world
-        workflow = dice.choice(KEYED if world.is_keyed else DOUBTFUL if world.is_doubtful else TRIGGERED)
+        workflow = dice.choice(
+            KEYED
+            if world.is_keyed
+            else DOUBTFUL
+            if world.is_doubtful
+            else WAITING
+            if world.is_waiting
+            else TRIGGERED
+        )
         payload = program(dice, workflow, world)
         if world.is_keyed:
             payload["order"] = dice.randrange(KEYS)
         event_id = f"evt_{next(self._numbers)}"
+        if world.is_waiting:
+            payload["order"] = event_id
         body = msgspec.json.encode({"id": event_id, "type": f"order.{workflow}", "program": payload})
         world.operation(None, "delivery", f"{event_id} order.{workflow} x{times} {payload}")
 
@@ -146,9 +161,32 @@ class Driver:
             (event,) = accepted.events
             world.note(process, "202", f"{event_id} {event.run_ids}")
             world.oracle.replied(SHOP, event_id, dict(zip([workflow], event.run_ids, strict=False)))
+            if world.is_waiting:
+                self._answer_later(event_id, payload["n"])
 
         self._sent.append(send)
         self._send(send, times)
+
+    def _answer_later(self, subject: str, count: int) -> None:
+        """Let somebody send what a run waits for, each once, from just after its begin on."""
+        if subject in self._answered:
+            return
+        self._answered.add(subject)
+        wanted = [("answer", number) for number in range(count)] + [("remark", 0)]
+        for type_, number in wanted:
+            delay_s = ANSWER_AFTER_S + self._dice.choice((0.0, 0.3, 1.0, 3.0)) * self._dice.random()
+            self.world.later(delay_s, self._answer, type_, subject, number)
+
+    def _answer(self, type_: str, subject: str, number: int) -> None:
+        world, event_id = self.world, f"{subject}-{number}"
+        world.operation(None, "answer", f"{type_} {event_id}")
+
+        async def send(process: Process) -> None:
+            about = subject if type_ == "answer" else None
+            emitted = await process.app.emit(type_, {"n": number, "of": subject}, subject=about, id=event_id)
+            world.oracle.replied(emitted.source, emitted.id, {})
+
+        self._send(send, self._dice.choice((1, 1, 2)))
 
     def _emit(self) -> None:
         if not self._may_grow():
@@ -285,6 +323,8 @@ class Driver:
         process = self._victim()
         if process is not None:
             name = self._dice.choice(faults.FAILPOINTS)
+            if self.world.is_waiting and self._dice.random() < 0.3:
+                name = "accept.after_commit"  # between the commit of an event and the look for who waits
             action = "crash"
             if name.endswith(".before_commit") and self._dice.random() < 0.1:
                 action = "raise"

@@ -13,7 +13,7 @@ from onceward.core.takeover import ALONE_FROM, CRASH_LIMIT, SUSPECT_FROM
 from onceward.desk import ON_THE_WAY_S
 from onceward.runtime.execution import Execution
 from onceward.runtime.journal import CONFIRMED_S
-from onceward.testing.invariants import Row
+from onceward.testing.facts import Row
 from onceward.testing.loop import owner_var
 from onceward.testing.simulation.oracle import Oracle
 from onceward.testing.simulation.process import Killed, Process

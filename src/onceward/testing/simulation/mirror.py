@@ -11,9 +11,9 @@ import sqlite3
 from collections.abc import Collection, Iterable
 
 from onceward.testing import invariants
+from onceward.testing.facts import Row, Tables, Violation
 from onceward.testing.history import TABLES as HISTORY_TABLES
 from onceward.testing.history import History
-from onceward.testing.invariants import Row, Tables, Violation
 
 ALL_OF_RUN = ("step", "attempt", "audit")
 """Tables with several rows of one run."""
@@ -51,10 +51,14 @@ class Mirror:
     Args:
         connection: the database that all processes share.
         has_keys: whether there are runs with keys, whose tables are then read at each look.
+        has_waits: likewise, runs that wait for events.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, has_keys: bool = False) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, *, has_keys: bool = False, has_waits: bool = False
+    ) -> None:
         self._connection = connection
+        self._has_waits = has_waits
         self._has_keys = has_keys
         self.runs: dict[str, RunRows] = {}
         self.events: dict[tuple[str, str], Row] = {}
@@ -178,6 +182,13 @@ class Mirror:
             tables["step"] += rows.step
             tables["attempt"] += rows.attempt
             tables["audit"] += rows.audit
+        if self._has_waits:
+            names = _columns(self._connection, "wait")
+            tables["wait"] = [
+                wait
+                for row in self._connection.execute("select * from onceward_wait")
+                if (wait := dict(zip(names, row, strict=True)))["run_id"] in wanted
+            ]
         tables["process"] = list(self.processes.values())
         tables["committer"] = list(self.committers.values())
         for violation in invariants.check_rows(tables):

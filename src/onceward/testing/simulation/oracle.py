@@ -14,8 +14,9 @@ from onceward.core.ports import Accept, Accepted, Advance, Batch, BatchResult, S
 from onceward.core.states import MOVES, TERMINAL, Effect, Move, RunState
 from onceward.core.steer import Reply
 from onceward.core.takeover import CRASH_LIMIT
+from onceward.testing.facts import Row
 from onceward.testing.invariants import TABLES as ALL_TABLES
-from onceward.testing.invariants import Row, check_rows
+from onceward.testing.invariants import check_rows
 from onceward.testing.simulation.mirror import ALL_OF_RUN, Mirror, RunRows
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class Oracle:
         elif name == "take_over":
             if result.processes:
                 self._taken_over(result.processes)
+        elif name == "offer":
+            self._refresh(dict.fromkeys(offer.run_id for offer in subject), "offer")
         elif name == "give_back":
             self._refresh(subject, "give_back")
         elif name == "leave":

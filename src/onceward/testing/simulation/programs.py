@@ -28,6 +28,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "asked": ("order", "pay", "send"),
     "checked": ("pay",),
     "saga": ("book", "pay", "send", "book (undo)", "pay (undo)"),
+    "waiter": ("ask", "thank"),
     "child": ("grow", "leave home"),
     "listener": ("hear",),
 }

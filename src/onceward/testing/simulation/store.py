@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onceward.core.model import AuditRow, Millis, ProcessRow, StepRow, WorkflowRow
+from onceward.core.model import AuditRow, Millis, Offer, ProcessRow, StepRow, WorkflowRow
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
 from onceward.stores.sqlite.store import SqliteStore
 
@@ -74,6 +74,10 @@ class GatedStore:
         """Add a run to an existing event."""
         result: Accepted = self._write("replay", accept, self._inner.replay, accept, copies, audit)
         return result
+
+    def offer(self, offers: Sequence[Offer], now: Millis) -> None:
+        """Tell runs of events."""
+        self._write("offer", offers, self._inner.offer, offers, now)
 
     def join(self, process: ProcessRow, workflows: Sequence[WorkflowRow]) -> None:
         """Register a process."""

@@ -72,6 +72,8 @@ class World:
         keep_trace: whether the whole trace is kept, to be printed.
         is_keyed: whether events start runs with keys, and no others.
         is_doubtful: whether they start runs with steps of unknown outcome, and no others.
+        is_waiting: whether they start runs that wait for events; clocks are nearly right then, since by
+            them an event comes before or after the begin of a run.
     """
 
     def __init__(
@@ -82,22 +84,28 @@ class World:
         keep_trace: bool = False,
         is_keyed: bool = False,
         is_doubtful: bool = False,
+        is_waiting: bool = False,
     ) -> None:
         self.seed = seed
         self.is_doubtful = is_doubtful
         self.is_keyed = is_keyed
+        self.is_waiting = is_waiting
         self.bug = bug
         self.dice = random.Random(f"world {seed}")  # noqa: S311 - repeatable is what it must be
         self.loop = new_loop(seed)
         self.connection = fresh_database()
         self.temper = faults.temper_of(self.dice)
+        if is_waiting:
+            self.temper.clock_insane = False
+            self.temper.weights["clock jump"] = 0.0
+            self.temper.weights["crash at failpoint"] = faults.ACTS["crash at failpoint"]
         self.settings: dict[str, Any] = {
             "lease": 2.0,
             "poll": self.dice.choice((0.4, 0.8)),
             "linger": self.dice.choice((0.0, 0.05, 0.2)),
             "concurrency": self.dice.choice((3, 6, 12)),
         }
-        self.mirror = Mirror(self.connection, has_keys=is_keyed)
+        self.mirror = Mirror(self.connection, has_keys=is_keyed, has_waits=is_waiting)
         self.oracle = Oracle(self, self.mirror)
         self.hands = Ledger(self, self.oracle)
         self.slots = self.dice.randint(3, 6)

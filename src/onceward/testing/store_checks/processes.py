@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from onceward.core import errors
 from onceward.core.model import ProcessRow, RunRow, WorkflowRow
 from onceward.core.ports import Look, RunFilter, Store, TakenOver
@@ -28,7 +30,9 @@ RACES = 10
 
 
 def _take_over(store: Store, stores: StoreFactory, *, skip: str = "", limit: int = CRASH_LIMIT) -> TakenOver:
-    return store.take_over(stores.now, crash_limit=limit, skip=skip)
+    """Take over; when the dead were last alive is another question."""
+    taken = store.take_over(stores.now, crash_limit=limit, skip=skip)
+    return msgspec.structs.replace(taken, leased_until=None)
 
 
 def _lose(stores: StoreFactory, run_id: str, times: int) -> RunRow:

@@ -10,7 +10,7 @@
 --            that name the condition use it: on an empty table its planner takes any index with
 --            the namespace for a look-up by key. Nothing on SQLite, which knows that a column is
 --            not null and then does not find the condition in any query
---   {is_run_state}, {is_step_state}, {is_skip}  that the state or the reason is one there is
+--   {is_run_state}, {is_step_state}, {is_promise_state}, {is_skip}  that the state or the reason is one there is
 -- Numbers come before texts where rows are many: behind a text PostgreSQL pads each of them.
 -- Every key starts with the namespace. Times are Unix milliseconds, JSON is text that the
 -- database never looks into.
@@ -321,4 +321,55 @@ create table {t}outbox (
     outbox_id {key} not null,
     body text not null,
     primary key (namespace, outbox_id)
+){packed};
+
+-- Open waits for an event, one row for each event that would end one (a wait for one of several has
+-- several). Here is looked whenever events are stored, so it has nothing of waits that are over. An
+-- empty subject means any; the condition is an expression in its stored form.
+create table {t}wait (
+    since_at {int} not null,
+    until_at {int},
+    generation {small} not null,
+    ordinal {small} not null,
+    part {small} not null,
+    namespace {key} not null,
+    run_id {key} not null,
+    name {key} not null,
+    item {key} not null,
+    type {key} not null,
+    subject {key} not null,
+    source {key} not null,
+    condition text,
+    primary key (namespace, run_id, generation, name, item, ordinal, part)
+){packed};
+create index {i}wait_type on {t}wait (namespace, type, subject){if_type};
+-- Who waits looks for events about its subject that came before; those without one are looked for by
+-- time, and pay nothing here.
+create index {i}event_subject on {t}event (namespace, subject, received_at) where subject is not null;
+
+-- Events that fit an open wait of a run, told by whoever stored them, after that was durable. The run
+-- decides which wait takes which.
+create table {t}offer (
+    namespace {key} not null,
+    run_id {key} not null,
+    source {key} not null,
+    event_id {key} not null,
+    primary key (namespace, run_id, source, event_id)
+){packed};
+
+-- What is completed once from outside. The token itself is nowhere in the store.
+create table {t}promise (
+    created_at {int} not null,
+    expires_at {int},
+    ended_at {int},
+    generation {small} not null,
+    ordinal {small} not null,
+    namespace {key} not null,
+    token_hash {key} not null,
+    run_id {key} not null,
+    name {key} not null,
+    item {key} not null,
+    state {key} not null check ({is_promise_state}),
+    output text,
+    primary key (namespace, token_hash)
 ){packed};

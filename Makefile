@@ -21,7 +21,7 @@ CAMPAIGN_SEEDS ?= 1000000
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(DEV) ## Make .venv with Onceward and every tool; quick when nothing changed
@@ -63,6 +63,11 @@ docs: $(DEV) ## Build the documentation into site/; a warning is an error
 	@$(PYTHON_BIN) scripts/generate_docs.py
 	@$(PYTHON_BIN) -m sphinx --quiet --fail-on-warning --keep-going -b html docs site
 	@echo "The documentation is in site/index.html"
+
+.PHONY: screenshots
+screenshots: $(DEV) ## Take the pictures of the dashboard in docs/images with a real browser
+	@scripts/services.sh
+	@PYTHONPATH=. $(PYTHON_BIN) scripts/screenshots.py
 
 .PHONY: bench
 bench: $(DEV) $(PEERS) ## Measure beside a peer: make bench ARGS="three-step --store postgres --peer dbos --json"

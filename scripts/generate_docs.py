@@ -181,7 +181,30 @@ API: tuple[Part, ...] = (
             "check_window",
         ),
     ),
-    Part("Testing", "onceward.testing", ("failpoints", "check_invariants", "Violation", "History")),
+    Part(
+        "Testing",
+        "onceward.testing",
+        (
+            "crash_matrix",
+            "Report",
+            "Finding",
+            "Advice",
+            "delivery",
+            "emitted",
+            "started",
+            "AppInTest",
+            "Outside",
+            "Effect",
+            "Asked",
+            "Answer",
+            "Unrepeatable",
+            "Unending",
+            "failpoints",
+            "check_invariants",
+            "Violation",
+            "History",
+        ),
+    ),
     Part("Testing sources", "onceward.testing.source_suite", ("SourceCase", "Example", "Check", "fuzz")),
     Part("Servers for tests", "onceward.testing.servers", ("PostgresServer", "PgBouncer", "PostgresAddress")),
     Part("A proxy that loses things", "onceward.testing.tcp_proxy", ("TcpProxy",)),
@@ -532,10 +555,26 @@ SPOKEN = {"__getitem__"}
 """Special methods that users write as such: ``stripe["invoice.*"]``."""
 
 
+def rest_page() -> str:
+    """Give the page of the REST API's calls, from the table that serves them."""
+    from onceward.web.api.calls import ENDPOINTS
+    from onceward.web.api.paths import PREFIX
+
+    parts = ["# All calls\n\nBelow `" + PREFIX + "`; see [REST API](../api.md).\n"]
+    for endpoint in ENDPOINTS:
+        query = ", ".join(f"`{name}`" for name in endpoint.query.__struct_fields__)
+        body = ", ".join(f"`{name}`" for name in endpoint.body.__struct_fields__) if endpoint.body else ""
+        parts.append(f"## {endpoint.method} {endpoint.path}\n\n{endpoint.does} Role: {endpoint.role}.\n")
+        parts += [f"Parameters: {query}.\n"] if query else []
+        parts += [f"Body: {body}.\n"] if body else []
+    return "\n".join(parts)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "api": api_page,
     "errors": errors_page,
     "failpoints": failpoints_page,
+    "rest": rest_page,
     "settings": settings_page,
     "sources": sources_page,
     "states": states_page,

@@ -139,8 +139,8 @@ _HOMES = {
     "RunState": "onceward.core.states",
     "Step": "onceward.authoring.step",
     "SyncContext": "onceward.authoring.context",
-    "SyncPromise": "onceward.authoring.promise",
     "Transaction": "onceward.authoring.transaction",
+    "SyncPromise": "onceward.authoring.promise",
     "Workflow": "onceward.authoring.workflow",
     "event": "onceward.core.paths",
 }

@@ -37,7 +37,6 @@ from onceward.version import __version__
 
 if TYPE_CHECKING:
     from onceward.sync import SyncApp
-    from onceward.web.receiver import Receiver
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,7 +65,6 @@ class App(Registry, Receiving, Sending, Promising):
         self._arguments: dict[str, Any] = {"store": store, **settings}
         self.settings: Settings = resolve(SETTINGS, self._arguments, os.environ)
         self._worker: Worker | None = None
-        self._receiver: Receiver | None = None
         self._syncs: dict[int, SyncApp] = {}  # by process: a fork needs one of its own
         self._pid = 0
         self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
@@ -153,8 +151,7 @@ class App(Registry, Receiving, Sending, Promising):
             version=__version__,
             refresh_clock=clock.refresh,
         )
-        worker.steer_child = self._desk.steer_child
-        worker.transactions.default = self._database
+        self._wire(worker)
         try:
             await worker.start()
         except BaseException:
@@ -164,6 +161,11 @@ class App(Registry, Receiving, Sending, Promising):
             loop = asyncio.get_running_loop()
             store.listen(lambda: loop.call_soon_threadsafe(worker.hint))
         return worker
+
+    def _wire(self, worker: Worker) -> None:
+        """Tell a worker what the app knows; the testing kit makes workers of its own."""
+        worker.steer_child = self._desk.steer_child
+        worker.transactions.default = self._database
 
     def _make_store(self, draws: IdSource) -> Store:
         """Give the store that the settings name; a subclass may wrap it, to count or to disturb."""
@@ -215,17 +217,6 @@ class App(Registry, Receiving, Sending, Promising):
         pid = os.getpid()
         # In one go: two threads that ask first, at once, must not get two.
         return self._syncs.get(pid) or self._syncs.setdefault(pid, SyncApp(self))
-
-    def asgi(self) -> Receiver:
-        """Give the receiver as an ASGI application; its lifespan opens and closes the app.
-
-        Mounted inside another application whose lifespan does not reach it, use `lifespan` there.
-        """
-        from onceward.web.intake import receiver_for
-
-        if self._receiver is None:
-            self._receiver = receiver_for(self)
-        return self._receiver
 
     @property
     def worker(self) -> Worker:

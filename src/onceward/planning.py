@@ -249,13 +249,15 @@ class Planner:
             StateConflict: the plan that was looked at is no longer that of the restart.
             ConfigError: the run has no such step, or it is no plan.
         """
+        consent = restart.consent
+        detail = detail_of(restart.choice, restart.token, consent.request_id)
+        if consent.is_given and consent.plan is None and restart.choice.is_all:
+            # Whatever the run saves meanwhile runs again too, and records that cannot be read are no hindrance.
+            return [], None, detail
         rows: list[StepRow] = await self._desk.ask("steps", run.run_id)
         plan, copies = await self.planned(Verb.RESTART, run, rows, restart.choice)
-        if restart.consent.plan is not None:
-            check_acknowledged(restart.consent.plan, plan)
-        elif plan.needs_consent and not restart.consent.is_given:
+        if consent.plan is not None:
+            check_acknowledged(consent.plan, plan)
+        elif plan.needs_consent and not consent.is_given:
             raise errors.PlanNeeded(plan)
-        detail = detail_of(restart.choice, restart.token, restart.consent.request_id)
-        if restart.consent.is_given and restart.choice.is_all:
-            return copies, None, detail  # whatever a run in progress saves meanwhile runs again too
         return copies, max((row.seq for row in rows), default=0), detail

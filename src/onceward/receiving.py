@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 from onceward.arrivals import Arrivals
 from onceward.core import asked
@@ -14,9 +14,12 @@ from onceward.core.ports import DeliveryFilter
 from onceward.refusals import Refusal, Refusals
 
 if TYPE_CHECKING:
+    from onceward.app import App
     from onceward.core.settings import Settings
     from onceward.runtime.worker import Worker
     from onceward.sources.base import Source
+    from onceward.web.receiver import Receiver
+    from onceward.web.site import Site
 
 
 class Receiving:
@@ -37,6 +40,33 @@ class Receiving:
     def _prepare_receiving(self) -> None:
         self.arrivals = Arrivals(self.sources, lambda: self.worker, lambda: self.settings)
         self.refused = Refusals(self.sources, lambda: self.worker)
+        self._receiver: Receiver | None = None
+
+    @overload
+    def asgi(self, *, api: Literal[False] = ..., dashboard: Literal[False] = ...) -> Receiver: ...
+    @overload
+    def asgi(self, *, api: bool = ..., dashboard: bool = ...) -> Receiver | Site: ...
+    def asgi(self, *, api: bool = False, dashboard: bool = False) -> Receiver | Site:
+        """Give the receiver as an ASGI application; its lifespan opens and closes the app.
+
+        Mounted inside another application whose lifespan does not reach it, use `lifespan` there.
+
+        Args:
+            api: with the REST API below ``/api/v1``, for who shows a token.
+            dashboard: with the dashboard, for who logs in.
+
+        Raises:
+            ConfigError: ``trusted_proxies`` or ``allowed_hosts`` cannot be read.
+        """
+        if api or dashboard:
+            from onceward.web.site import site_for
+
+            return site_for(cast("App", self), api=api, dashboard=dashboard)
+        from onceward.web.intake import receiver_for
+
+        if self._receiver is None:
+            self._receiver = receiver_for(cast("App", self))
+        return self._receiver
 
     async def deliveries(
         self,

@@ -50,7 +50,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def onceward(
-    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
@@ -59,6 +59,7 @@ def onceward(
         env=environment(**(env or {})),
         capture_output=True,
         text=True,
+        input=stdin,
         timeout=SECONDS,
     )
 

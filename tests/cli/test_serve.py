@@ -18,6 +18,7 @@ from onceward.version import __version__
 from tests.cli.running import SHOP, Running, ask, onceward, running
 from tests.helpers import eventually
 
+OPEN = ("--insecure", "--dashboard", "off", "--api", "off")
 STRIPE = Stripe(secrets="whsec_0123456789abcdefghij")
 
 
@@ -226,5 +227,5 @@ def test_an_insecure_source_is_not_shown_to_a_network_without_consent(shop: Path
 
     assert done.returncode == 2
     assert "--insecure" in done.stderr
-    with running("serve", "shop:app", "--host", "0.0.0.0", "--port", "0", "--insecure", cwd=shop) as server:
+    with running("serve", "shop:app", "--host", "0.0.0.0", "--port", "0", *OPEN, cwd=shop) as server:
         assert "INSECURE, accepts anything" in server.wait_for("health at")

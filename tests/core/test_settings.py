@@ -52,6 +52,9 @@ def test_without_arguments_and_environment_the_defaults_hold() -> None:
         host="127.0.0.1",
         port=8000,
         trusted_proxies=None,
+        api=True,
+        dashboard=True,
+        allowed_hosts=None,
         redact=None,
         log_level="info",
     )
@@ -113,6 +116,9 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
         "ONCEWARD_HOST": "0.0.0.0",
         "ONCEWARD_PORT": "0",
         "ONCEWARD_TRUSTED_PROXIES": "10.0.0.0/8",
+        "ONCEWARD_API": "off",
+        "ONCEWARD_DASHBOARD": "off",
+        "ONCEWARD_ALLOWED_HOSTS": "runs.example.com",
         "ONCEWARD_REDACT": "birth_date customer.email !iban",
         "ONCEWARD_LOG_LEVEL": "DEBUG",
         "PATH": "/usr/bin",
@@ -123,7 +129,8 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
 
     assert settings == Settings(
         "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, True,
-        "https://shop.example", "new old", "0.0.0.0", 0, "10.0.0.0/8", "birth_date customer.email !iban", "debug"
+        "https://shop.example", "new old", "0.0.0.0", 0, "10.0.0.0/8", False, False, "runs.example.com",
+        "birth_date customer.email !iban", "debug",
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from onceward import (
     IdempotencyKey,
     Permanent,
     Retry,
+    RunCancelled,
     RunFailed,
     RunHandle,
     RunState,
@@ -27,6 +28,7 @@ from onceward import (
     StepFailed,
     SyncContext,
 )
+from onceward.authoring.current import session_var
 from onceward.core.model import StepRow
 from onceward.core.states import StepState
 from tests.engine.running import ONCE, SOON, evict, make_app, run_app
@@ -475,6 +477,38 @@ def test_a_step_that_timed_out_may_have_happened_whatever_its_other_tries_say(
     assert world.did == ["unmade by hand"]
 
 
+def test_what_was_found_not_to_have_happened_is_not_asked_about_again(sqlite_url: str) -> None:
+    """Cut off once, looked at, and then it fails: there is nothing to undo."""
+    world = World(hanging={"made"})
+    app = make_app(sqlite_url)
+
+    async def look() -> DidNotHappen:
+        return DidNotHappen()
+
+    @app.step(unknown=look, retry=ONCE)
+    async def make() -> str:
+        await world.act("made")
+        raise ConnectionError
+
+    @make.undo
+    async def unmake(made: str) -> None:
+        world.did.append("unmade")
+
+    @app.workflow(undo="on_failure")
+    async def flow(ctx: Context) -> None:
+        await make()
+
+    async def scenario() -> None:
+        handle = await app.start(flow)
+        await does(world, "made")
+        await evict(app, handle.run_id)
+        with pytest.raises(RunFailed):
+            await handle.result()
+
+    run_app(app, scenario)
+    assert world.did == ["made", "made"]
+
+
 def test_what_a_failing_sibling_cut_off_is_asked_about(store_url: str) -> None:
     world = World(hanging={"made"})
     app = make_app(store_url)
@@ -505,7 +539,9 @@ def test_what_a_failing_sibling_cut_off_is_asked_about(store_url: str) -> None:
 
 
 def test_the_code_can_say_when(store_url: str) -> None:
+    """What it undid is handed out in saved order, or recall would take the code for changed."""
     world = World()
+    diverged: list[bool] = []
     app = make_app(store_url)
     make = made(app, world)
 
@@ -518,6 +554,7 @@ def test_the_code_can_say_when(store_url: str) -> None:
         await ctx.step.run("tell", world.act, "tell")
         await make.item("3")("3")
         await ctx.step.sleep("a while", "200ms")
+        diverged.append(cast("Any", session_var.get()).recall._has_diverged)
         undone.append(await ctx.step.undo("give it back"))
         return undone
 
@@ -528,6 +565,7 @@ def test_the_code_can_say_when(store_url: str) -> None:
 
     undone, row = run_app(app, scenario)
 
+    assert diverged == [False]
     assert undone == [["made[2]", "made[1]"], ["made[3]"]]
     assert world.did == ["made", "made", "unmade", "unmade", "tell", "made", "unmade"]
     assert json.loads(row.warning) == {"undone": ["made[2]", "made[1]", "made[3]"]}
@@ -562,6 +600,31 @@ def test_the_codes_own_undoing_goes_on_where_it_was(store_url: str) -> None:
 
     assert run_app(app, scenario) == ["make[2]", "make[1]"]
     assert world.did == ["unmade 2", "unmade 1", "unmade 1", "tell"]
+
+
+def test_a_clean_up_can_undo(store_url: str) -> None:
+    world = World()
+    app = make_app(store_url)
+    make = made(app, world)
+
+    @app.workflow
+    async def flow(ctx: Context) -> None:
+        await make()
+        try:
+            await ctx.step.sleep("long", "1h")
+        except RunCancelled:
+            await ctx.step.undo("give it back")
+            raise
+
+    async def scenario() -> None:
+        handle = await app.start(flow)
+        await ends(handle, RunState.SLEEPING)
+        await handle.cancel()
+        with pytest.raises(RunWasCancelled):
+            await handle.result()
+
+    run_app(app, scenario)
+    assert world.did == ["made", "unmade"]
 
 
 def test_a_run_that_undid_itself_is_not_tried_again(store_url: str) -> None:

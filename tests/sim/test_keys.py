@@ -27,8 +27,13 @@ def test_keys_are_taken_and_given_on_in_these_worlds() -> None:
             run = rows.run
             told[f"{run['workflow']} {run['state']}"] += 1
             told["displaced"] += str(run["reason"]).startswith("displaced")
+            given = [step["child_run_id"] for step in rows.step if step["kind"] == "call"]
+            theirs = [world.mirror.runs[name].run for name in given if name in world.mirror.runs]
+            told["joined"] += sum(one["parent_run_id"] != run["run_id"] for one in theirs)
 
     assert told["turn completed"] > 20, told
     assert told["newest completed"] > 5, told
     assert told["newest cancelled"] > 5, told
     assert told["displaced"] > 0, told
+    assert told["joined"] > 10, told
+    assert told["shares completed"] > 10, told

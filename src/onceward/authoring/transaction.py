@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from types import MethodType
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast, overload
 
-from onceward.authoring.calls import changed_options, prepare, refuse_function
+from onceward.authoring.calls import prepare, refuse_function
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.options import APP_DATABASE, Database, StepOptions
 from onceward.authoring.step import Step
@@ -120,9 +121,9 @@ def prepared(
     connect = kwargs.pop("connect", None)
     function, item, options, kwargs = prepare(name, function, args, kwargs)
     if connect is not None:
-        options = changed_options(name, options, {"database": database_of(connect)})
+        options = dataclasses.replace(options, database=database_of(connect))
     elif options.database is None:
-        options = changed_options(name, options, {"database": APP_DATABASE})
+        options = dataclasses.replace(options, database=APP_DATABASE)
     return function, item, options, kwargs
 
 

@@ -16,6 +16,7 @@ from onceward.app import App
 from onceward.cli.plain import plain
 from onceward.core.model import ProcessRow
 from onceward.version import __version__
+from onceward.web.auth.hosts import Hosts
 from onceward.web.receiver import HEALTH, HOOKS
 
 WAL_RESET_MENDED = (3, 51, 3)
@@ -32,6 +33,7 @@ class Facts:
         others: processes registered in the store beside this one.
         address: base URL of the receiver; None where there is none.
         workers: how many processes this one starts.
+        link: lets its first visitor in; None where there are users.
     """
 
     role: str
@@ -39,12 +41,15 @@ class Facts:
     others: Sequence[ProcessRow] = ()
     address: str | None = None
     workers: int = 1
+    link: str | None = None
 
 
-async def facts(app: App, role: str, *, address: str | None = None, workers: int = 1) -> Facts:
+async def facts(
+    app: App, role: str, *, address: str | None = None, workers: int = 1, link: str | None = None
+) -> Facts:
     """Give what an open app's banner tells."""
     others = [row for row in await app.processes() if row.pid != os.getpid()]
-    return Facts(role, await app.describe(), others, address, workers)
+    return Facts(role, await app.describe(), others, address, workers, link)
 
 
 def show(app: App, facts: Facts) -> None:
@@ -78,7 +83,32 @@ def lines(app: App, facts: Facts) -> list[tuple[str, str]]:
     found.append(("at once", f"{runs}, {threads}{processes}"))
     if facts.address is not None:
         found.append(("address", f"{facts.address}, health at {HEALTH}"))
-    found += [("note", text) for text in _notes(facts)]
+        found += _looking(app, facts.address, facts.link)
+    found += [("note", text) for text in [*_notes(facts), *_names(app, facts)]]
+    return found
+
+
+def _names(app: App, facts: Facts) -> list[str]:
+    """Say so where dashboard and API answer to no name that others would use."""
+    settings = app.settings
+    is_looked_at = facts.address is not None and (settings.dashboard or settings.api)
+    if not is_looked_at or settings.allowed_hosts or settings.host in ("127.0.0.1", "localhost", "::1"):
+        return []
+    return [
+        f"dashboard and REST API answer as {', '.join(Hosts(listening=settings.host).names)} only; name",
+        "others in allowed_hosts (ONCEWARD_ALLOWED_HOSTS).",
+    ]
+
+
+def _looking(app: App, address: str, link: str | None) -> list[tuple[str, str]]:
+    """Give where a person looks on and a program asks."""
+    found = []
+    if app.settings.dashboard and link is not None:
+        found.append(("dashboard", f"{address}/login?link={link} (once, within 10 minutes)"))
+    elif app.settings.dashboard:
+        found.append(("dashboard", f"{address}/"))
+    if app.settings.api:
+        found.append(("REST API", f"{address}/api/v1/docs"))
     return found
 
 

@@ -25,10 +25,21 @@ class OneLine(logging.Formatter):
         return plain(super().format(record))
 
 
-def configure(level: str) -> None:
+class Short(OneLine):
+    """Gives a record as a line for somebody who looks on: the time of day here, and what is said."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 (logging's)
+        """Give the time of day in this place."""
+        return f"{datetime.fromtimestamp(record.created).astimezone():%H:%M:%S}"
+
+
+def configure(level: str, *, is_short: bool = False) -> None:
     """Send everything from *level* up to the standard error; call it again to change the level."""
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    if is_short:
+        handler.setFormatter(Short("%(asctime)s  %(levelname)-9s  %(message)s"))
+    else:
+        handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=number, handlers=[handler], force=True)
     # The server tells of its own start and stop what the banner and our last line say better.

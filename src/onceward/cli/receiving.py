@@ -19,9 +19,10 @@ import uvicorn
 from onceward.app import App
 from onceward.cli import banner
 from onceward.cli.heads import protocol_class, sweep
-from onceward.cli.listen import address_of, bound, listen, refuse_insecure
+from onceward.cli.listen import address_of, bound, is_loopback, listen, refuse_insecure
 from onceward.cli.signals import stop_signals, stop_with_parent
 from onceward.cli.starting import prepared, refuse_memory, spare_collections
+from onceward.core.errors import ConfigError
 
 _log = logging.getLogger("onceward.cli")
 
@@ -80,22 +81,62 @@ async def _facts_of_closed(app: App, address: str, workers: int) -> banner.Facts
     """Give the banner's facts; migrates the store, so that the workers need not compete for it."""
     await app.open(runs=False)
     try:
-        return await banner.facts(app, "serve", address=address, workers=workers)
+        link = await admitted(app)
+        return await banner.facts(app, "serve", address=address, workers=workers, link=link)
     finally:
         await app.close()
 
 
-def _serve_here(app: App, listener: socket.socket, *, is_told: bool) -> None:
+def serve_again(
+    target: str,
+    given: Mapping[str, str | None],
+    listener: socket.socket,
+    *,
+    is_first: bool,
+    beside: Callable[[App], Awaitable[None]],
+) -> None:
+    """Serve on a socket that outlives this process, until a signal comes.
+
+    Args:
+        target: ``MODULE:APP``.
+        given: settings that were given as options, as text.
+        listener: the socket.
+        is_first: whether the banner is to be shown.
+        beside: runs for as long as the app is open.
+
+    Raises:
+        OncewardError: the app cannot be had or opened.
+    """
+    app = prepared(target, given, is_short=True)
+    if not is_first:
+        _log.info("reloaded")
+    _serve_here(app, listener, is_told=not is_first, beside=beside)
+
+
+def _serve_here(
+    app: App,
+    listener: socket.socket,
+    *,
+    is_told: bool,
+    beside: Callable[[App], Awaitable[None]] | None = None,
+) -> None:
     async def prepare() -> None:
         await app.open()
-        spare_collections()
-        # Before the banner: whoever reads the address may connect to it.
-        listen(listener)
-        if not is_told:
-            banner.show(app, await banner.facts(app, "serve", address=address_of(listener)))
+        try:
+            link = None if is_told else await admitted(app)
+            spare_collections()
+            # Before the banner: whoever reads the address may connect to it.
+            listen(listener)
+            if not is_told:
+                role = "serve" if beside is None else "dev"
+                banner.show(app, await banner.facts(app, role, address=address_of(listener), link=link))
+        except BaseException:
+            await app.close()
+            raise
 
+    settings = app.settings
     config = uvicorn.Config(
-        app.asgi(),
+        app.asgi(api=settings.api, dashboard=settings.dashboard),
         http=protocol_class(),
         lifespan="on",
         ws="none",
@@ -104,19 +145,52 @@ def _serve_here(app: App, listener: socket.socket, *, is_told: bool) -> None:
         server_header=False,
         # The receiver itself looks at what proxies say: at those that `trusted_proxies` names.
         proxy_headers=False,
-        timeout_graceful_shutdown=max(1, app.settings.drain_ms // 1000),
+        timeout_graceful_shutdown=max(1, settings.drain_ms // 1000),
     )
-    server = _Server(config, prepare)
+    server = _Server(config, prepare, None if beside is None else lambda: beside(app))
     with stop_signals(server.ask_to_stop):
         server.run(sockets=[listener])
+
+
+async def admitted(app: App) -> str | None:
+    """Give a link that logs in once, where there is nobody yet who could log in.
+
+    Raises:
+        ConfigError: there is nobody, and others than this machine can reach dashboard or API.
+    """
+    settings = app.settings
+    if not (settings.api or settings.dashboard):
+        return None
+    from onceward.web.site import accounts_of
+
+    accounts = accounts_of(app)
+    if not await app.worker.read(accounts.is_empty):
+        return None
+    if is_loopback(settings.host):
+        if not settings.dashboard:
+            return None
+        link: str = await app.worker.read(lambda: accounts.add_link(actor="serve"))
+        return link
+    raise ConfigError(
+        f"Nobody can log in yet, and {settings.host} can be reached from outside.",
+        means="Dashboard and REST API would be on a network before it is said who may use them.",
+        todo="Say who: onceward users add NAME --role admin, or onceward tokens add NAME. Or receive only: "
+        "--dashboard off --api off.",
+    )
 
 
 class _Server(uvicorn.Server):
     """uvicorn that waits for the app and leaves the signals to us."""
 
-    def __init__(self, config: uvicorn.Config, prepare: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        prepare: Callable[[], Awaitable[None]],
+        beside: Callable[[], Awaitable[None]] | None,
+    ) -> None:
         super().__init__(config)
         self._prepare = prepare
+        self._beside = beside
 
     def ask_to_stop(self) -> None:
         """Drain and return."""
@@ -124,10 +198,22 @@ class _Server(uvicorn.Server):
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         await self._prepare()
-        await super().serve(sockets)
+        if self._beside is None:
+            await super().serve(sockets)
+            return
+        task = asyncio.ensure_future(self._beside())
+        try:
+            await super().serve(sockets)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         _log.info("draining, a second signal stops at once")
+        # A page that is open somewhere would hold the end up until its stream is over.
+        end_streams = getattr(self.config.app, "end_streams", None)
+        if end_streams is not None:
+            end_streams()
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:

@@ -12,6 +12,7 @@ WORKERS_MAX = 64
 @click.command("serve", short_help="Receive deliveries over HTTP and run workflows.")
 @click.argument("target", metavar="MODULE:APP")
 @setting_options("store", "namespace", "host", "port", "concurrency", "drain", "instance", "log_level")
+@setting_options("dashboard", "api", "allowed_hosts")
 @click.option(
     "--workers",
     type=click.IntRange(1, WORKERS_MAX),
@@ -37,7 +38,8 @@ def command(
     """Serve the receiver of an app, and run its workflows.
 
     MODULE:APP names it: shop:app is the App called app in shop.py. Deliveries come in at
-    POST /hooks/<source>, GET /healthz says whether they can.
+    POST /hooks/<source>, GET /healthz says whether they can. The dashboard is at /, the REST API
+    below /api/v1; before the first user there is, the banner has a link that logs in once.
 
     SIGTERM or Ctrl-C drains: nothing new is accepted, steps under way may finish for as long as the
     drain setting says, the rest is given back. A second signal stops at once.

@@ -14,19 +14,19 @@ from onceward.core.ports import Store
 from onceward.core.settings import SETTINGS, Settings, resolve
 
 
-def prepared(name: str, given: Mapping[str, str | None]) -> App:
+def prepared(name: str, given: Mapping[str, str | None], *, is_short: bool = False) -> App:
     """Give the app that *name* names, configured with what was *given* as options.
 
     Logging is set up before the app's module is imported, so that its records are shown; the level
-    that its code chose holds from then on.
+    that its code chose holds from then on. *is_short* lines are for somebody who looks on.
 
     Raises:
         ConfigError: an option, a variable or the application cannot be used.
     """
-    logs.configure(resolve(SETTINGS, given, os.environ).log_level)
+    logs.configure(resolve(SETTINGS, given, os.environ).log_level, is_short=is_short)
     app = target.load(name)
     app.configure(**given)
-    logs.configure(app.settings.log_level)
+    logs.configure(app.settings.log_level, is_short=is_short)
     return app
 
 

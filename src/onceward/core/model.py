@@ -317,8 +317,8 @@ class StepRow(msgspec.Struct, frozen=True, gc=False):
         item: which element of a loop; empty for none.
         ordinal: which use of that name and item, counted from 1.
         seq: the order in which outcomes were saved.
-        kind: ``run``, ``transaction``, ``sleep``, ``wait``, ``promise``, ``call``, ``start``, ``emit``,
-            ``uuid``, ``now``, ``random`` or ``undo``.
+        kind: ``run``, ``sleep``, ``wait``, ``promise``, ``call``, ``start``, ``emit``, ``uuid``, ``now``,
+            ``random``, ``undo`` or ``transaction``.
         state: ``open``, ``done``, ``failed``, ``cancelled`` or ``cut``.
         attempt: of the run, in which this was saved.
         started_at: when it began.

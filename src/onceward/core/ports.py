@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from onceward.core.credentials import Credentials
 from onceward.core.looks import ConsoleReads
 from onceward.core.model import (
     AttemptRow,
@@ -23,7 +24,6 @@ from onceward.core.model import (
     KeyClaim,
     Millis,
     NewRun,
-    Offer,
     OutboxRow,
     ProcessRow,
     PromiseRow,
@@ -37,7 +37,11 @@ from onceward.core.model import (
     WaitRow,
     WorkflowRow,
 )
-from onceward.core.states import PromiseState, RunState
+from onceward.core.states import RunState
+from onceward.core.wait_ports import Awaited as Awaited
+from onceward.core.wait_ports import EventPlace as EventPlace
+from onceward.core.wait_ports import Settled as Settled
+from onceward.core.wait_ports import WaitStore
 
 T = TypeVar("T")
 
@@ -289,31 +293,6 @@ class Within(Protocol):
         ...
 
 
-class EventPlace(msgspec.Struct, frozen=True, order=True):
-    """Where waits look for an event, and an event for waits."""
-
-    type: str
-    subject: str  # empty for any
-
-
-class Awaited(msgspec.Struct, frozen=True):
-    """Which stored events may end a wait; oldest first, keyset paging by (received_at, source, id)."""
-
-    place: EventPlace
-    since: Millis
-    until: Millis | None = None
-    after: tuple[Millis, str, str] | None = None
-    limit: int = 500
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """What became of the wish to end a promise."""
-
-    is_done: bool  # by this wish
-    promise: PromiseRow
-    run: RunRow
-
-
 class RunFilter(msgspec.Struct, frozen=True):
     """Which runs to list; newest first, keyset paging by run id."""
 
@@ -346,7 +325,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
-class Store(ConsoleReads, Protocol):
+class Store(WaitStore, ConsoleReads, Credentials, Protocol):
     """Where events and runs are kept. Every method blocks; each is one transaction.
 
     Raises:
@@ -456,35 +435,6 @@ class Store(ConsoleReads, Protocol):
 
     def forget_posted(self, outbox_ids: Sequence[str]) -> None:
         """Drop events from the outbox that were taken in."""
-        ...
-
-    # waits and promises
-    def waits_for(self, places: Sequence[EventPlace]) -> list[WaitRow]:
-        """Give the open waits at these places."""
-        ...
-
-    def awaited(self, where: Awaited) -> list[EventRow]:
-        """Give stored events that may end a wait, oldest first."""
-        ...
-
-    def offer(self, offers: Sequence[Offer], now: Millis) -> None:
-        """Tell runs of events that fit their waits, and wake them; again is the same."""
-        ...
-
-    def offers(self, run_ids: Sequence[str]) -> dict[str, list[EventRow]]:
-        """Give the events that runs were told of and have not taken, oldest first."""
-        ...
-
-    def promises(self, token_hashes: Sequence[str]) -> dict[str, PromiseRow]:
-        """Give promises by the hashes of their tokens."""
-        ...
-
-    def settle(self, token_hash: str, state: PromiseState, output: str | None, now: Millis) -> Settled | None:
-        """End a promise if it is open, and wake its run; None where there is no such promise.
-
-        Completed or failed it can be until it expires, while the generation that made it goes on;
-        ``expired`` ends it in any case.
-        """
         ...
 
     # reads

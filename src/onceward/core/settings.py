@@ -137,6 +137,15 @@ SETTINGS: tuple[Setting, ...] = (
         "Addresses or networks of proxies, with spaces between, whose `X-Forwarded-Proto` and `X-Forwarded-Host` "
         "are believed; some senders sign the address that they call.",
     ),
+    Setting("api", Kind.FLAG, True, "Whether `onceward serve` has the REST API."),
+    Setting("dashboard", Kind.FLAG, True, "Whether `onceward serve` has the dashboard."),
+    Setting(
+        "allowed_hosts",
+        Kind.TEXT,
+        None,
+        "Names, with spaces between, under which dashboard and REST API are reached: `runs.example.com` or "
+        "`*.example.com`. Loopback names always are; what comes under another name is refused.",
+    ),
     Setting(
         "redact",
         Kind.TEXT,
@@ -178,6 +187,9 @@ class Settings:
     host: str
     port: int
     trusted_proxies: str | None
+    api: bool
+    dashboard: bool
+    allowed_hosts: str | None
     redact: str | None
     log_level: str
 

@@ -319,6 +319,8 @@ class Execution(Journal):
             await self.recall.caught_up()
             self.check_usable()
             return record
+        if kind == UNDO and record.state is StepState.DONE:
+            return record  # handed out by the undoing itself, after what it did
         await self.recall.hand_out(record)
         self.check_usable()
         if record.state is StepState.CUT:
@@ -374,6 +376,17 @@ class Execution(Journal):
         if self.is_sync and (task := _current_task()) is not None:
             self._verbs.add(task)
         return key
+
+    @contextlib.contextmanager
+    def _verb(self, key: StepKey, kind: str) -> Iterator[None]:
+        """End a verb that was begun, and save that the code cut it off, if it does."""
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            self._note_cut(key, kind, error)
+            raise
+        finally:
+            self._leave()
 
     def _leave(self) -> None:
         """End a verb."""
@@ -445,13 +458,8 @@ class Execution(Journal):
     async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
         """Return when the deadline that was fixed at the first time has passed."""
         key = self._enter(name, item, caller)
-        try:
+        with self._verb(key, "sleep"):
             await waits.sleep(self, key, delay_ms)
-        except asyncio.CancelledError as error:
-            self._note_cut(key, "sleep", error)
-            raise
-        finally:
-            self._leave()
 
     async def wait(
         self,
@@ -464,28 +472,18 @@ class Execution(Journal):
     ) -> tuple[Label | None, Event] | None:
         """Give the first event that is waited for, and as which; None when the time is over."""
         key = self._enter(name, item, caller)
-        try:
+        with self._verb(key, "wait"):
             promising.check_strict(self, key, timeout_ms)
             return await waiting.wait(self, key, parts, timeout_ms, is_raising=is_raising)
-        except asyncio.CancelledError as error:
-            self._note_cut(key, "wait", error)
-            raise
-        finally:
-            self._leave()
 
     async def promise(
         self, name: str, item: str, timeout_ms: Millis | None, caller: object
     ) -> promising.Made:
         """Make a promise once."""
         key = self._enter(name, item, caller)
-        try:
+        with self._verb(key, "promise"):
             promising.check_strict(self, key, timeout_ms)
             return await promising.promise(self, key, timeout_ms)
-        except asyncio.CancelledError as error:
-            self._note_cut(key, "promise", error)
-            raise
-        finally:
-            self._leave()
 
     async def promised(
         self,
@@ -499,27 +497,17 @@ class Execution(Journal):
         """Wait for the end of a promise."""
         key = self._enter(name + promising.RESULT, item, caller)
         until = promising.to_ms(expires_at)
-        try:
+        with self._verb(key, "promise"):
             is_completed, value = await promising.promised(
                 self, key, token_hash, until, is_raising=default is RAISES
             )
-        except asyncio.CancelledError as error:
-            self._note_cut(key, "promise", error)
-            raise
-        finally:
-            self._leave()
-        return value if is_completed else default
+            return value if is_completed else default
 
     async def value(self, kind: str, name: str, item: str, caller: object) -> Any:
         """Draw once, save, and give the same for ever."""
         key = self._enter(name, item, caller)
-        try:
+        with self._verb(key, waits.kind_of(kind)):
             return await waits.value(self, key, kind)
-        except asyncio.CancelledError as error:
-            self._note_cut(key, waits.kind_of(kind), error)
-            raise
-        finally:
-            self._leave()
 
     async def emit(
         self, name: str, item: str, type_: str, payload: Any, subject: str | None, caller: object

@@ -116,11 +116,11 @@ class Looking:
         if look.woken:
             parents = [worker.executions[run_id] for run_id in look.woken if run_id in worker.executions]
             await worker.children.look(parents)
-        if look.has_outbox:
-            await worker.outbox.take_in()
             worker.matching.look(look.woken)
         if worker.matching.is_owed:
             await worker.read(worker.matching.pay)
+        if look.has_outbox:
+            await worker.outbox.take_in()
         if look.replaced:
             await worker.keys.make_room(look.replaced)
         if look.owned < len(worker.executions):

@@ -105,7 +105,7 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
         found = await unknown.settle(execution, call, begun, tries, first_at)
         if found.happened:
             return await _happened(execution, call, found, first_at, begun.try_number)
-        record = None
+        begun = record = None
         tries, first_at = (0, worker.now_ms()) if found.by_person else (tries, first_at)
     # What an undo must know: a try that ended so that it may have taken effect, whatever the next ones say.
     doubt, begun, key_since = begun, None, None

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from onceward.core import errors
+from onceward.core.credentials import Credential, SessionRow
 from onceward.core.model import (
     AttemptRow,
     AuditRow,
@@ -53,6 +54,8 @@ COLUMN_MACROS: Mapping[str, str] = {
     "workflow": columns(WorkflowRow, "w"),
     "process": columns(ProcessRow, "p"),
     "skip": columns(SkippedRow, "s"),
+    "credential": columns(Credential, "c"),
+    "session": columns(SessionRow, "s"),
     "outbox": columns(OutboxRow, "o"),
     "wait": columns(WaitRow, "w"),
     "promise": columns(PromiseRow, "p"),
@@ -77,6 +80,8 @@ TABLES = (
     "skipped",
     "holder",
     "waiter",
+    "credential",
+    "session",
     "outbox",
     "wait",
     "offer",

@@ -31,6 +31,9 @@ CHUNK = 20
 TOLD_MAX = 10
 """Broken seeds that are printed in full."""
 
+FLAGS = {"is_keyed": "--keys", "is_doubtful": "--doubt", "is_waiting": "--waits"}
+"""What makes worlds of one kind, by the argument of `run_seed`."""
+
 TRACE_LINES = 60
 """Lines of a broken seed's trace that are printed; ``--trace`` prints all."""
 
@@ -116,10 +119,11 @@ def _outcomes(first: int, count: int, jobs: int, **options: Any) -> Iterator[Out
             yield from future.result()
 
 
-def _tell(outcome: Outcome, bug: str, *, whole: bool, flag: str, **options: Any) -> None:
+def _tell(outcome: Outcome, bug: str, *, whole: bool, **worlds: bool) -> None:
     """Print what broke, how to see it again, and what led to it."""
     line = outcome.violations[0]
     print(line)
+    flag = next((flag for name, flag in FLAGS.items() if worlds.get(name)), "")
     if flag:
         planted = f" --bug {bug}" if bug else ""
         print(
@@ -127,7 +131,7 @@ def _tell(outcome: Outcome, bug: str, *, whole: bool, flag: str, **options: Any)
         )
     else:
         print(f"    again: make sim SEEDS=1 FROM={outcome.seed}{f' BUG={bug}' if bug else ''}")
-    trace = run_seed(outcome.seed, bug=bug, keep_trace=True, **options).trace
+    trace = run_seed(outcome.seed, bug=bug, keep_trace=True, **worlds).trace
     if not whole:
         subject = next((word.rstrip(":") for word in line.split() if word.startswith("run_")), "")
         trace = [told for told in trace if subject in told or " FAULT " in told or " dead " in told]
@@ -163,14 +167,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "is_doubtful": asked.doubt or asked.bug in DOUBTFUL_BUGS,
         "is_waiting": asked.waits,
     }
-    flag = next(
-        (
-            flag
-            for flag, is_so in zip(("--keys", "--doubt", "--waits"), worlds.values(), strict=True)
-            if is_so
-        ),
-        "",
-    )
     for outcome in _outcomes(asked.first, asked.seeds, max(1, asked.jobs), bug=asked.bug, **worlds):
         operations += outcome.operations
         for kind, count in outcome.faults.items():
@@ -178,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if outcome.violations:
             broken.append(outcome.seed)
             if len(broken) <= (1 if asked.bug else TOLD_MAX):
-                _tell(outcome, asked.bug, whole=asked.trace, flag=flag, **worlds)
+                _tell(outcome, asked.bug, whole=asked.trace, **worlds)
     seconds = time.monotonic() - began
     summary = {
         "seeds": asked.seeds,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from onceward.testing.store_checks import (
+    access,
     awaiting,
     claims,
     console,
@@ -57,6 +58,7 @@ TOPICS: tuple[ModuleType, ...] = (
     reads,
     console,
     receipts,
+    access,
     values,
     damage,
     failures,

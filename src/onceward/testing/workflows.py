@@ -430,6 +430,22 @@ class References:
             await ctx.step.sleep("wait", program.nap_ms / 1000)
             return await step(ctx, program, "finish")
 
+        @app.workflow(name="shared", key=KEY, once="active")
+        async def shared(ctx: Context, event: Event) -> str:
+            program = Program(event.payload)
+            await step(ctx, program, "open")
+            await ctx.step.sleep("hold", program.nap_ms / 1000)
+            return await step(ctx, program, "close")
+
+        @app.workflow(on=shop["order.shares"], name="shares")
+        async def shares(ctx: Context, event: Event) -> list[Any]:
+            program = Program(event.payload)
+            before = await step(ctx, program, "ask")
+            try:
+                return [before, await ctx.step.call("shared", shared, event.payload)]
+            except StepFailed as error:
+                return [before, error.error_type]
+
     # --- unknown outcomes -------------------------------------------------------------------------
 
     def _add_doubtful(self) -> None:
@@ -497,7 +513,7 @@ DOUBTFUL = ("asked", "checked", "saga")
 WAITING = ("waiter",)
 """Workflows that wait for events, for worlds of their own, in which somebody sends those."""
 
-KEYED = ("turn", "newest")
+KEYED = ("turn", "newest", "shares")
 """Workflows with a key, for worlds of their own."""
 
 TRIGGERED = (

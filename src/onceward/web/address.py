@@ -14,7 +14,8 @@ from onceward.core.errors import ConfigError
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_HOST_BYTES_MAX = 255
+_HOST_CHARS_MAX = 255
+_HOPS_MAX = 20
 
 
 class Proxies:
@@ -80,23 +81,59 @@ def url_of(
         host: the ``Host`` header.
         proxies: whose word is believed.
     """
-    scheme = scope.get("scheme", "http")
+    scheme, named = _told(scope, None if host is None else host.decode("latin-1"), proxies)
+    if named is None:
+        named = _server_of(scope)
+    if not named or len(named) > _HOST_CHARS_MAX:
+        return ""
+    address = f"{scheme}://{named}{path}"
+    return f"{address}?{query}" if query else address
+
+
+def origin_of(scope: MutableMapping[str, Any], proxies: Proxies) -> tuple[str, str]:
+    """Give scheme and host by which a request came; the host is empty where none is known."""
+    hosts = [value for found, value in scope["headers"] if found == b"host"]
+    # Two are a trick by which one reader sees the one and another the other.
+    host = hosts[0].decode("latin-1") if len(hosts) == 1 else None
+    scheme, named = _told(scope, host, proxies)
+    return scheme, named or ""
+
+
+def peer_of(scope: MutableMapping[str, Any], proxies: Proxies) -> str:
+    """Give the address of the client: the last one that no proxy of ours has; empty where none is known."""
+    peer: str = (scope.get("client") or ("",))[0]
+    if not proxies or not proxies.trusts(peer):
+        return peer
+    lines = [value for found, value in scope["headers"] if found == b"x-forwarded-for"]
+    hops = b",".join(lines).decode("latin-1").split(",")[-_HOPS_MAX:]
+    for hop in reversed([hop.strip() for hop in hops if hop.strip()]):
+        try:
+            ipaddress.ip_address(hop)
+        except ValueError:
+            return peer
+        peer = hop
+        if not proxies.trusts(hop):
+            break
+    return peer
+
+
+def _told(scope: MutableMapping[str, Any], host: str | None, proxies: Proxies) -> tuple[str, str | None]:
+    """Give scheme and host as the request says, or as a proxy that is believed says."""
+    scheme: str = scope.get("scheme", "http")
     if proxies and proxies.trusts((scope.get("client") or ("",))[0]):
         headers = scope["headers"]
         # The last word is that of the proxy we know; what stands before it the sender may have sent.
         scheme = _last(headers, b"x-forwarded-proto") or scheme
-        forwarded = _last(headers, b"x-forwarded-host")
-        host = forwarded.encode("latin-1") if forwarded else host
-    if host is None:
-        server = scope.get("server")
-        if not server:
-            return ""
-        name = f"[{server[0]}]" if ":" in server[0] else server[0]
-        host = (f"{name}:{server[1]}" if server[1] is not None else name).encode("latin-1", "replace")
-    if not host or len(host) > _HOST_BYTES_MAX:
+        host = _last(headers, b"x-forwarded-host") or host
+    return scheme, host
+
+
+def _server_of(scope: MutableMapping[str, Any]) -> str:
+    server = scope.get("server")
+    if not server:
         return ""
-    address = f"{scheme}://{host.decode('latin-1')}{path}"
-    return f"{address}?{query}" if query else address
+    name = f"[{server[0]}]" if ":" in server[0] else server[0]
+    return f"{name}:{server[1]}" if server[1] is not None else name
 
 
 def _last(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str:

@@ -20,7 +20,8 @@ from onceward.core.states import TERMINAL, RunState
 from onceward.testing import invariants
 
 if TYPE_CHECKING:
-    from onceward.core.ports import Listed, Store
+    from onceward.core.looks import Listed
+    from onceward.core.ports import Store
 
 WHOLE_MAX = 5_000
 """A store with no more runs than this is looked at whole."""

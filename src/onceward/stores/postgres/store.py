@@ -27,6 +27,7 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Begun, Steer, TakenOver
+from onceward.stores.access import Asked, StoredAccess
 from onceward.stores.postgres.clock import ServerClock
 from onceward.stores.postgres.connection import Database, Link
 from onceward.stores.postgres.errors import Fault, evicted, fault_of
@@ -46,7 +47,7 @@ LEASE_MS = 10_000
 TAKE_OVER_TRIES_MAX = 2
 
 
-class PostgresStore(PostgresWaits):
+class PostgresStore(PostgresWaits, StoredAccess):
     """Keeps one namespace in one PostgreSQL database.
 
     Args:
@@ -85,6 +86,7 @@ class PostgresStore(PostgresWaits):
         schema = checked_schema(schema)
         statements = {
             **load_statements("reads.sql", schema, skip_locked=skip_locked),
+            **load_statements("access.sql", schema, skip_locked=skip_locked),
             **load_statements("postgres.sql", schema, skip_locked=skip_locked),
         }
         super().__init__(statements, schema=schema, namespace=namespace)
@@ -402,6 +404,24 @@ class PostgresStore(PostgresWaits):
         def work(session: Session) -> bool:
             # Written already: by this very call, if its reply was lost.
             return bool(session.execute(call)) or self._operators.has_audit(session, row)
+
+        return self._control_link.run(work)
+
+    # --- who may come in -----------------------------------------------------------------------
+
+    def _look(self, name: str, **values: str | int | None) -> list[tuple[Any, ...]]:
+        return self._read(name, **values)
+
+    def _change(self, *asked: Asked) -> list[list[tuple[Any, ...]]]:
+        own = parameters(namespace=self.namespace)
+        calls = [self._statements[name].bind({**own, **parameters(**values)}) for name, values in asked]
+
+        def work(session: Session) -> list[list[tuple[Any, ...]]]:
+            with session.transaction():
+                found = [session.execute(calls[0])]
+                if found[0]:
+                    found += [session.execute(call) for call in calls[1:]]
+            return found
 
         return self._control_link.run(work)
 

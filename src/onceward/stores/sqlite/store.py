@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from onceward.core import errors, failpoints
 from onceward.core.awaiting import places_of_batch
@@ -29,6 +30,7 @@ from onceward.core.model import (
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.stores import migrate
+from onceward.stores.access import Asked, StoredAccess
 from onceward.stores.rows import COLUMN_MACROS, to_value, to_values
 from onceward.stores.sqlite import host_clock as host_clock
 from onceward.stores.sqlite.connection import Connections
@@ -50,7 +52,7 @@ def _evicted(process_id: str) -> errors.LeaseLost:
     )
 
 
-class SqliteStore(SqliteWaits):
+class SqliteStore(SqliteWaits, StoredAccess):
     """Keeps one namespace in one SQLite file.
 
     Args:
@@ -76,7 +78,8 @@ class SqliteStore(SqliteWaits):
     ) -> None:
         sql = load("sqlite.sql", _MACROS)
         connections = Connections(path, shared=connection, lock=lock)
-        super().__init__(connections, sql, load("reads.sql", _MACROS), namespace)
+        reads = {**load("reads.sql", _MACROS), **load("access.sql", _MACROS)}
+        super().__init__(connections, sql, reads, namespace)
         self.path = path
         self._wall_ms = now_ms
         self._host = host if host is not None and host.boot_id else None
@@ -434,6 +437,21 @@ class SqliteStore(SqliteWaits):
         """Log what changes no run; False if its request has an entry."""
         with self._connections.writing() as connection:
             return self._writes.add_audit(connection, row)
+
+    # --- who may come in -----------------------------------------------------------------------
+
+    def _look(self, name: str, **values: str | int | None) -> list[tuple[Any, ...]]:
+        return self._read(name, **values)
+
+    def _change(self, *asked: Asked) -> list[list[tuple[Any, ...]]]:
+        found: list[list[tuple[Any, ...]]] = []
+        with self._connections.writing() as connection:
+            for name, values in asked:
+                parameters = {**values, "namespace": self.namespace}
+                found.append(connection.execute(self._reads[name], parameters).fetchall())
+                if not found[0]:
+                    break
+        return found
 
     def listen(self, callback: Callable[[], object]) -> None:
         """Do nothing: processes that share a file look at `changes` instead."""

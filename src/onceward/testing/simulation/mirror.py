@@ -141,9 +141,18 @@ class Mirror:
             found += [dict(zip(names, row, strict=True)) for row in cursor]
         return tables
 
+    def joined(self) -> list[Row]:
+        """Give the records of runs that called for a key which another run holds, as stored."""
+        if not self._has_keys:
+            return []
+        names = _columns(self._connection, "skipped")
+        cursor = self._connection.execute("select * from onceward_skipped where parent_run_id is not null")
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
     def in_line(self) -> set[str]:
-        """Give the runs that hold a key or wait for one."""
-        return {row["run_id"] for rows in self.key_tables().values() for row in rows}
+        """Give the runs that hold a key, wait for one, or for who holds one."""
+        runs = {row["run_id"] for rows in self.key_tables().values() for row in rows}
+        return runs | {row["parent_run_id"] for row in self.joined()}
 
     # --- judging ------------------------------------------------------------------------------------
 
@@ -162,6 +171,12 @@ class Mirror:
         for row in (*tables["holder"], *tables["waiter"]):
             if row["run_id"] in self.runs:
                 near.setdefault(row["run_id"], self.runs[row["run_id"]])
+        for row in self.joined():
+            if row["parent_run_id"] in wanted:
+                tables["skipped"].append(row)
+                near.setdefault(row["holder_run_id"], self.runs[row["holder_run_id"]])
+                if (event := self.refresh_event(row["source"], row["event_id"])) is not None:
+                    tables["event"].append(event)
         for rows in wanted.values():
             run = rows.run
             for other in _relatives(rows):

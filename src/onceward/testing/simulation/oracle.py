@@ -201,6 +201,8 @@ class Oracle:
             self.complain(
                 "I19", steer.run_id, f"was planned up to record {steer.expected_seq}, the last is {last}"
             )
+        if steer.move.generation == steer.expected_generation:
+            return  # what is copied there is the record of a step whose outcome was answered
         saved = {(row["seq"], row["name"], row["output"]) for row in known if row["state"] == "done"}
         for copy in steer.copies:
             if (copy.seq, copy.name, copy.output) not in saved or copy.origin is None:
@@ -324,8 +326,12 @@ class Oracle:
             return self._waits_for_held(run_id)
         if rows.run["state"] not in ("waiting", "cancelling"):
             return False
+        generation = rows.run["generation"]
+        joined = {row["run_id"]: row["holder_run_id"] for row in self.mirror.joined()}
         called = [
-            row["child_run_id"] for row in rows.step if row["kind"] == "call" and row["state"] == "open"
+            joined.get(row["child_run_id"], row["child_run_id"])
+            for row in rows.step
+            if row["kind"] == "call" and row["state"] == "open" and row["generation"] == generation
         ]
         resting = [self.rests(child) for child in called if child in self.mirror.runs]
         states = {self.mirror.runs[child].run["state"] for child in called if child in self.mirror.runs}

@@ -25,6 +25,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "herald": ("announce", "bow"),
     "turn": ("enter", "leave"),
     "newest": ("begin", "finish"),
+    "shares": ("ask", "open", "close"),
     "asked": ("order", "pay", "send"),
     "checked": ("pay",),
     "saga": ("book", "pay", "send", "book (undo)", "pay (undo)"),

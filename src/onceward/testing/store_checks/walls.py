@@ -57,6 +57,7 @@ def no_read_shows_another_namespace(stores: StoreFactory) -> None:
     assert stranger.processes() == []
     assert stranger.owned("p1") == {}
     assert stranger.look("p1", WORKFLOWS).next_due is None
+    assert stranger.credentials() == []
     assert not any(stranger.dump("event", "run", "queue", "step", "audit", "committer").values())
 
 

@@ -312,6 +312,31 @@ create table {t}waiter (
     primary key (namespace, workflow, key, run_id)
 ){packed};
 
+-- Who may come in: users, tokens and links for once; hashes only.
+create table {t}credential (
+    created_at {int} not null,
+    expires_at {int},
+    used_at {int},
+    namespace {key} not null,
+    kind {key} not null check (kind in ('user', 'token', 'link')),
+    id {key} not null,
+    name {key} not null,
+    role {key} not null check (role in ('viewer', 'operator', 'admin')),
+    secret text not null,
+    primary key (namespace, kind, id)
+){packed};
+
+-- Browsers that are logged in; a handful, so that they are found without another index.
+create table {t}session (
+    created_at {int} not null,
+    used_at {int} not null,
+    namespace {key} not null,
+    id {key} not null,
+    name {key} not null,
+    csrf {key} not null,
+    primary key (namespace, id)
+){packed};
+
 -- Events whose callers wrote them beside their own rows, in their own transactions. A worker makes
 -- events, runs and keys of them; what is made twice is found out by the event's identity. Of the body
 -- the database knows nothing.

@@ -1,0 +1,1 @@
+"""The parts of the testing kit for users' apps: virtual time, the outside, crash matrix, pytest."""

@@ -1,0 +1,98 @@
+"""Which tool makes a step safe, from what was seen of it outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onceward.testing.kit.outside import BETWEEN, NOBODY, Effect
+
+PAGE = "docs/run-twice.md"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do.
+
+    Attributes:
+        tool: its short name, for programs: ``keyed``, ``key-or-ensure``, ``ensure``, ``draw``, ``upsert``,
+            ``step``, ``key``, ``event-id``, ``key_scope``, ``tolerate``, or ``first`` where the workflow does
+            not end well even without a crash.
+        text: one line for people.
+    """
+
+    tool: str
+    text: str
+
+
+IN_A_STEP = Advice("step", "it happens between steps, at every attempt: move it into a step, ctx.step.run(…)")
+NO_RUN = Advice("step", "it happens outside any run, at every delivery: move it into a step of a workflow")
+SEND_KEY = Advice(
+    "keyed", "it sends no idempotency key: keyed(client), or a parameter of type IdempotencyKey"
+)
+GIVE_KEY = Advice(
+    "key-or-ensure",
+    "nothing tells the second from the first: pass the step's IdempotencyKey on, look first with ctx.step.ensure, "
+    'or ask a person, unknown="ask"',
+)
+ENSURE = Advice(
+    "ensure",
+    'the service knows no keys: look before you create, ctx.step.ensure(…), or ask a person, unknown="ask"',
+)
+DRAW = Advice("draw", "what it is known by differs each time: draw it in a step of its own, ctx.step.uuid(…)")
+SAME_BODY = Advice(
+    "draw",
+    "the same key comes with other content: draw what differs in a step of its own, ctx.step.uuid / now",
+)
+ROWS = Advice(
+    "upsert", "the row is written again: give it a unique id and write INSERT … ON CONFLICT DO NOTHING"
+)
+ROWS_DRAWN = Advice(
+    "draw",
+    "the row has an id drawn in the body: commit it with the step, @app.transaction, or draw the id in a step of its own "
+    "and INSERT … ON CONFLICT DO NOTHING",
+)
+ONE_RUN = Advice("key", "one thing told under two ids makes two runs: @app.workflow(…, key=event.payload[…])")
+SAME_ID = Advice(
+    "event-id", "a redelivery made another run: the source must give the same event id for it each time"
+)
+BUSINESS = Advice("key_scope", 'a restart or replay makes a new key: @app.step(key_scope="business")')
+STUCK = Advice(
+    "tolerate",
+    "the second try trips over what the first left: ctx.step.ensure(…), or write so that twice is once",
+)
+FIRST = Advice(
+    "first",
+    'make it end as it should without a crash first; or say how it ends, ends="failed", or what it waits for, '
+    "as a second event",
+)
+
+
+def advice_for(seen: Sequence[Effect], *, same: str = "") -> Advice:
+    """Give the tool for one thing that happened too often.
+
+    Args:
+        seen: every time it happened, in order; at least one.
+        same: why it may have been told twice: ``new id``, ``redelivered``, ``restart`` or nothing.
+    """
+    first = seen[0]
+    if same == "new id":
+        return ONE_RUN
+    if same == "redelivered":
+        return SAME_ID
+    if first.step == NOBODY:
+        return NO_RUN
+    if first.step == BETWEEN:
+        return IN_A_STEP
+    keys = [effect.key for effect in seen]
+    if same == "restart" and None not in keys:
+        return BUSINESS
+    if any(effect.clash for effect in seen):
+        return SAME_BODY
+    if first.kind == "rows":
+        return ROWS if len({effect.detail for effect in seen}) == 1 else ROWS_DRAWN
+    if not first.knows_keys:
+        return ENSURE
+    if None in keys:
+        return SEND_KEY if first.kind == "http" else GIVE_KEY
+    return DRAW

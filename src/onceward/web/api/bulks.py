@@ -1,0 +1,146 @@
+"""Bulk actions that go on while their asker looks on: one task for each request id."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from onceward.console.port import Action, Console, RunQuery
+from onceward.console.views import BulkReply
+from onceward.core.errors import IdClash, NotFound, OncewardError, TooMany
+from onceward.core.shown import shown
+
+UNDER_WAY_MAX = 4
+KEPT_MAX = 100
+"""Bulk actions that are remembered after they are over."""
+
+log = logging.getLogger("onceward.web")
+
+
+class _Job:
+    """One bulk action, and how far it has come."""
+
+    def __init__(self, asked: bytes, reply: BulkReply) -> None:
+        self.asked = asked
+        self.reply = reply
+        self.task: asyncio.Task[None] | None = None
+        self._moved = asyncio.Event()
+
+    def tell(self, reply: BulkReply) -> None:
+        """Note how far it has come."""
+        self.reply = reply
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+    def stop(self) -> None:
+        """Note that nothing goes on any more, if that was not told."""
+        if not self.reply.is_over:
+            self.tell(msgspec.structs.replace(self.reply, reasons=["The server stopped."], is_over=True))
+
+    async def moved(self) -> None:
+        """Wait until it has come further, or is over."""
+        if self.task is None or self.task.done():
+            return
+        await self._moved.wait()
+
+
+class Bulks:
+    """The bulk actions of one server process.
+
+    Args:
+        console: does them.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+
+    def begin(self, query: RunQuery, action: Action) -> BulkReply:
+        """Begin a bulk action, or join the one of the same request id.
+
+        Raises:
+            IdClash: the same request id asked for something else.
+            TooMany: too many are under way.
+        """
+        bulk_id = action.request_id or ""
+        asked = msgspec.json.encode([query, action])
+        job = self._jobs.get(bulk_id)
+        if job is not None:
+            if job.asked != asked:
+                raise IdClash(
+                    f"The request id {shown(bulk_id)} was used for another bulk action.",
+                    means="Nothing was done.",
+                    todo="Use a new one for each.",
+                )
+            return job.reply
+        under_way = [one for one in self._jobs.values() if not one.reply.is_over]
+        if len(under_way) >= UNDER_WAY_MAX:
+            raise TooMany("Too many bulk actions are under way.", wait_s=5, todo="Wait for one to end.")
+        reply = BulkReply(bulk_id=bulk_id, verb=action.verb, is_dry_run=False, matched=0, is_over=False)
+        job = self._jobs[bulk_id] = _Job(asked, reply)
+        job.task = asyncio.create_task(self._run(job, query, action))
+        job.task.add_done_callback(lambda _: job.stop())
+        while len(self._jobs) > KEPT_MAX + UNDER_WAY_MAX:
+            over = next(name for name, one in self._jobs.items() if one.reply.is_over)
+            del self._jobs[over]
+        return reply
+
+    async def _run(self, job: _Job, query: RunQuery, action: Action) -> None:
+        def progress(reply: BulkReply) -> None:
+            # That it is over is said at the end, when nothing can go wrong any more.
+            job.tell(msgspec.structs.replace(reply, is_over=False))
+
+        try:
+            done = await self._console.bulk(query, action, dry_run=False, progress=progress)
+            job.tell(msgspec.structs.replace(done, is_over=True))
+        except OncewardError as error:
+            reasons = [*job.reply.reasons, str(error)]
+            job.tell(msgspec.structs.replace(job.reply, reasons=reasons, is_over=True))
+        except Exception:
+            log.exception("a bulk action failed")
+            reasons = [*job.reply.reasons, "The server failed; its log says more."]
+            job.tell(msgspec.structs.replace(job.reply, reasons=reasons, is_over=True))
+
+    def get(self, bulk_id: str) -> BulkReply:
+        """Give how far a bulk action has come.
+
+        Raises:
+            NotFound: this process has none of that id.
+        """
+        return self._known(bulk_id).reply
+
+    async def follow(self, bulk_id: str) -> AsyncIterator[BulkReply]:
+        """Give how far a bulk action has come each time that it has come further, until it is over.
+
+        Raises:
+            NotFound: this process has none of that id.
+        """
+        job = self._known(bulk_id)
+        while True:
+            reply = job.reply
+            yield reply
+            if reply.is_over:
+                return
+            if job.reply is reply:
+                await job.moved()
+
+    def _known(self, bulk_id: str) -> _Job:
+        job = self._jobs.get(bulk_id)
+        if job is None:
+            raise NotFound(
+                f"There is no bulk action {shown(bulk_id)} in this process.",
+                means="It ended long ago, the server was restarted, or another process has it.",
+                todo="Send it again with the same request id: what was done is not done twice.",
+            )
+        return job
+
+    async def close(self) -> None:
+        """Stop what is under way; what was not done can be asked for again."""
+        tasks = [job.task for job in self._jobs.values() if job.task is not None and not job.task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,219 @@
+"""One thing done to many runs: first a dry run, then with progress that can be watched.
+
+What goes on is remembered here, a bounded number of it, and forgotten when the process ends; what
+was done is in the store, and the same request id does no run twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onceward.console.port import PAGE_MAX, Action, Console, RunQuery
+from onceward.console.views import BulkReply
+from onceward.core.errors import ConfigError, NotFound, OncewardError
+from onceward.core.states import Verb
+from onceward.web.dashboard import filters
+from onceward.web.dashboard.actions import MEANS, REQUEST_ID_CHARS_MAX
+from onceward.web.dashboard.forms import Form, actor_of, posted
+from onceward.web.dashboard.pages import path_id
+from onceward.web.dashboard.questions import ANSWERS, TO_ANY_HOLD
+from onceward.web.dashboard.render import Renderer, moved
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+REMEMBERED_MAX = 100
+REASONS_MAX = 5
+AUDIT_LOOK = 100
+OFFERED = (Verb.RETRY, Verb.ANSWER, Verb.CANCEL, Verb.DISMISS, Verb.REPLAY, Verb.RESTART)
+_OWN_FIELDS = ("verb", "answer", "request_id", "csrf", "run", "chosen")
+
+
+@dataclass
+class Progress:
+    """How far one bulk action has come, and the error that ended it early."""
+
+    reply: BulkReply
+    actor: str
+    error: OncewardError | None = None
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether nothing more happens."""
+        return self.task is None or self.task.done()
+
+
+class Bulk:
+    """The pages of bulk actions.
+
+    Args:
+        console: acts.
+        renderer: makes pages.
+    """
+
+    def __init__(self, console: Console, renderer: Renderer) -> None:
+        self._console = console
+        self._renderer = renderer
+        self._known: OrderedDict[str, Progress] = OrderedDict()
+
+    async def ask(self, request: Request) -> Response:
+        """Show what would be done to which runs, without doing it; asked by an address or a form."""
+        actor = actor_of(self._renderer.who(request))
+        if request.method == "POST":
+            form, _ = await posted(request, self._renderer.who)
+        else:
+            form = Form(list(request.query_params.multi_items()))
+        verb, answer = _verb(form)
+        chosen = _chosen(form)
+        given = {} if chosen else filters.given(form.without(*_OWN_FIELDS), filters.RUN_FIELDS)
+        given.pop("after", None)
+        if chosen:
+            reply = await self._look_at(chosen, verb)
+        else:
+            action = Action(verb=verb, actor=actor, answer=answer)
+            reply = await self._console.bulk(
+                filters.run_query(given, self._renderer.now()), action, dry_run=True
+            )
+        return self._renderer.page(
+            request,
+            "bulk_ask.html",
+            {
+                "verb": verb,
+                "answer": answer,
+                "means": ANSWERS.get(answer or "", "") if verb is Verb.ANSWER else MEANS[verb],
+                "reply": reply,
+                "filters": given,
+                "chosen": chosen,
+            },
+        )
+
+    async def begin(self, request: Request) -> Response:
+        """Begin it, once for each request id, and show how far it is."""
+        form, actor = await posted(request, self._renderer.who)
+        verb, answer = _verb(form)
+        chosen = _chosen(form)
+        request_id = form.get("request_id")
+        if not request_id.isalnum() or len(request_id) > REQUEST_ID_CHARS_MAX:
+            raise ConfigError("The form has no request id.", todo="Send it from the page of the action.")
+        if request_id not in self._known:
+            action = Action(verb=verb, actor=actor, request_id=request_id, answer=answer)
+            given = filters.given(form.without(*_OWN_FIELDS), filters.RUN_FIELDS)
+            matched = len(chosen)
+            progress = Progress(
+                BulkReply(bulk_id=request_id, verb=verb, is_dry_run=False, matched=matched, is_over=False),
+                actor,
+            )
+            work = (
+                self._each(chosen, action, progress)
+                if chosen
+                else self._all(filters.run_query(given, self._renderer.now()), action, progress)
+            )
+            progress.task = asyncio.get_running_loop().create_task(self._watched(work, progress))
+            self._known[request_id] = progress
+            while len(self._known) > REMEMBERED_MAX and next(iter(self._known.values())).is_over:
+                self._known.popitem(last=False)
+        return moved(request, f"bulk/{request_id}")
+
+    async def progress(self, request: Request) -> Response:
+        """Show how far it is."""
+        bulk_id = path_id(request, "bulk_id")
+        progress = self._known.get(bulk_id) or await self._ended_elsewhere(bulk_id)
+        if progress is None:
+            error = NotFound(
+                "This process knows no bulk action of that id.",
+                means="Another process may be at it: this page looks again by itself. What is done is in the store.",
+                todo="If this stays, look at the runs; begun again, the action skips what no longer needs it.",
+            )
+            page = self._renderer.page(request, "error.html", {"error": error, "status": 404}, status=404)
+            page.headers["Refresh"] = "3"
+            return page
+        return self._renderer.page(request, "bulk.html", {"progress": progress, "reply": progress.reply})
+
+    async def _ended_elsewhere(self, bulk_id: str) -> Progress | None:
+        """Give how it ended, from the audit, where another process did it."""
+        for row in (await self._console.audit(limit=AUDIT_LOOK)).items:
+            if row.verb.startswith("bulk ") and row.detail and bulk_id in row.detail:
+                with contextlib.suppress(msgspec.MsgspecError):
+                    reply = msgspec.json.decode(row.detail, type=BulkReply)
+                    if reply.bulk_id == bulk_id:
+                        return Progress(reply, row.actor)
+        return None
+
+    async def _look_at(self, chosen: Sequence[str], verb: Verb) -> BulkReply:
+        sample, refused, reasons = [], 0, []
+        for run_id in chosen:
+            detail = await self._console.run(run_id)
+            view = next((view for view in detail.verbs if view.verb == verb), None)
+            if view is None or not view.is_allowed:
+                refused += 1
+                reasons.append(view.reply if view else "the run does not offer it")
+            sample.append(detail.run)
+        return BulkReply(
+            bulk_id="",
+            verb=verb,
+            is_dry_run=True,
+            matched=len(chosen),
+            refused=refused,
+            reasons=list(dict.fromkeys(reasons))[:REASONS_MAX],
+            sample=sample,
+        )
+
+    async def _all(self, query: RunQuery, action: Action, progress: Progress) -> None:
+        def note(reply: BulkReply) -> None:
+            progress.reply = reply
+
+        progress.reply = await self._console.bulk(query, action, dry_run=False, progress=note)
+
+    async def _each(self, chosen: Sequence[str], action: Action, progress: Progress) -> None:
+        for run_id in chosen:
+            reply = progress.reply
+            own = msgspec.structs.replace(action, request_id=f"{action.request_id}:{run_id}")
+            try:
+                await self._console.act(run_id, own)
+                progress.reply = msgspec.structs.replace(reply, done=reply.done + 1)
+            except OncewardError as error:
+                if error.http_status >= 500 and error.code != "config":
+                    raise
+                reasons = list(dict.fromkeys([*reply.reasons, error.what]))[:REASONS_MAX]
+                progress.reply = msgspec.structs.replace(reply, refused=reply.refused + 1, reasons=reasons)
+
+    async def _watched(self, work: Awaitable[None], progress: Progress) -> None:
+        try:
+            await work
+        except* OncewardError as group:  # alone, or several at once
+            progress.error = _first(group)
+        finally:
+            progress.reply = msgspec.structs.replace(progress.reply, is_over=True)
+
+
+def _first(group: BaseExceptionGroup[OncewardError]) -> OncewardError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _verb(form: Form) -> tuple[Verb, str | None]:
+    text = form.get("verb")
+    if text not in set(OFFERED):
+        raise ConfigError(f"There is no bulk action {text[:100]!r}.", todo=f"There are {', '.join(OFFERED)}.")
+    answer = form.get("answer") or "retry"
+    if answer not in TO_ANY_HOLD:
+        raise ConfigError(f"Many runs cannot be answered {answer[:100]!r}.", todo="Answer retry or fail.")
+    return Verb(text), answer if text == Verb.ANSWER else None
+
+
+def _chosen(form: Form) -> list[str]:
+    chosen = list(dict.fromkeys(form.all("run")))
+    if form.get("chosen") and not chosen:
+        raise ConfigError("No run is chosen.", todo="Go back and tick some, or act on all that match.")
+    if len(chosen) > PAGE_MAX:
+        raise ConfigError(f"{len(chosen)} runs are chosen.", todo=f"Choose at most {PAGE_MAX}, or filter.")
+    return chosen

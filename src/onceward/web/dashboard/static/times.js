@@ -1,0 +1,36 @@
+// Times from now, told again as they grow older; the exact one in UTC and in the reader's own zone.
+
+const UNITS = [[86400000, "d"], [3600000, "h"], [60000, "min"], [1000, "s"]];
+const local = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+let offset = 0;
+
+export function ago(at, now) {
+  const away = Math.abs(now - at);
+  if (away < 1000) return "just now";
+  const [size, unit] = UNITS.find(([length]) => away >= length);
+  const told = `${Math.floor(away / size)} ${unit}`;
+  return at <= now ? `${told} ago` : `in ${told}`;
+}
+
+// The server's clock decides: a laptop that is two hours off would tell nonsense.
+export function setNow(now) {
+  offset = Number(now) - Date.now();
+}
+
+export function retell() {
+  const now = Date.now() + offset;
+  for (const time of document.querySelectorAll("time[data-at]")) {
+    const at = Number(time.dataset.at);
+    const told = ago(at, now);
+    if (time.textContent !== told) time.textContent = told;
+    const exact = time.title.split(" · ")[0];
+    const moment = new Date(at);
+    if (exact && !Number.isNaN(moment.getTime())) time.title = `${exact} · ${local.format(moment)}`;
+  }
+}
+
+export function times() {
+  setNow(document.body.dataset.now);
+  retell();
+  setInterval(retell, 5000);
+}

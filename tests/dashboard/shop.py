@@ -1,0 +1,115 @@
+"""A small shop with trouble, open in the server's loop, and its console."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from onceward import App, Context, Event, OutcomeUnknown, Retry
+from onceward import event as e
+from onceward.console.local import LocalConsole
+from onceward.core.arrival import Incoming, Verified
+from onceward.core.messages import HttpRequest
+from onceward.sources import from_functions
+from tests.dashboard.serving import Site
+from tests.helpers import eventually_async
+
+T = TypeVar("T")
+
+
+class Shop:
+    """The app and what decides how its steps go.
+
+    Args:
+        store: where it keeps its runs.
+    """
+
+    def __init__(self, store: str) -> None:
+        self.is_away = True
+        self.charged: list[str] = []
+        self.can_read = False
+        self.app = App(store, linger="0s")
+        self.site: Site | None = None
+        self._register()
+
+    def _register(self) -> None:
+        app = self.app
+
+        def normalize(request: HttpRequest) -> list[Incoming]:
+            if not self.can_read:
+                raise KeyError("id")
+            return [Incoming(id=request.body.decode(), type="parcel.moved", payload={})]
+
+        app.source(
+            from_functions("carrier", verify=lambda *_: Verified(0), normalize=normalize, secrets=["s" * 32])
+        )
+
+        @app.step(retry=Retry(max_tries=1))
+        async def charge(order: str) -> str:
+            if self.is_away:
+                raise ConnectionError("the payment service is away")
+            self.charged.append(order)
+            return f"charged {order}"
+
+        @app.workflow(on="order.paid")
+        async def fulfil(ctx: Context, event: Event) -> str:
+            await ctx.step.run("load order", str, event.subject)
+            return await charge(event.subject or "")
+
+        @app.workflow(on="order.ready", key=e.payload["parcel"])
+        async def ship(ctx: Context, event: Event) -> str:
+            return "shipped"
+
+        @app.step(unknown="ask")
+        async def print_label(order: str) -> str:
+            if self.is_away:
+                raise OutcomeUnknown("the printer did not answer")
+            self.charged.append(f"label of {order}")
+            return f"label of {order}"
+
+        @app.workflow(on="order.labelled")
+        async def label(ctx: Context, event: Event) -> str:
+            return await print_label(event.subject or "")
+
+        @app.workflow(on="order.slow")
+        async def slow(ctx: Context, event: Event) -> str:
+            await ctx.step.sleep("cooling off", "1h")
+            return "cool"
+
+    @asynccontextmanager
+    async def console(self) -> AsyncIterator[LocalConsole]:
+        """Open the app around its console."""
+        async with self.app:
+            yield LocalConsole(self.app)
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something in the server's loop and give what it gives."""
+        assert self.site is not None
+        assert self.site.loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self.site.loop).result(20)
+
+    def emit(self, kind: str, subject: str, payload: Any = None) -> str:
+        """Emit an event and give the id of its run, once that stands still."""
+
+        async def emitted() -> str:
+            run = (await self.app.emit(kind, payload or {}, subject=subject)).runs[0]
+
+            async def stands() -> bool:
+                return (await run.row()).state not in ("queued", "running")
+
+            await eventually_async(stands)
+            return run.run_id
+
+        return self.do(emitted())
+
+    def state(self, run_id: str) -> str:
+        """Give where a run stands."""
+        return self.do(self.app.run(run_id).row()).state.value
+
+
+def shop_in(folder: Path) -> Shop:
+    """Give a shop with a store of its own."""
+    return Shop(f"sqlite:///{folder / 'shop.db'}")

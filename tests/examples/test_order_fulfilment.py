@@ -1,0 +1,65 @@
+"""The shop of the example dies at every moment, and ships, or refunds, each order once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from examples.order_fulfilment import fakes, shop
+from onceward.testing import AppInTest, Outside, crash_matrix, delivery
+
+PAID = delivery("stripe", "checkout.session.completed", set={"data.object.client_reference_id": "A-1"})
+
+
+@pytest.fixture(autouse=True)
+def _database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shop, "DATABASE", tmp_path / "shop.db")
+
+
+def begin_anew() -> None:
+    shop.DATABASE.unlink(missing_ok=True)
+
+
+def test_an_order_is_claimed_charged_and_shipped_once() -> None:
+    outside = Outside()
+    fakes.services(outside)
+
+    report = crash_matrix(
+        shop.app,
+        shop.fulfil,
+        PAID,
+        outside=outside,
+        again=PAID.under_new_id(),
+        fresh=begin_anew,
+    )
+
+    report.assert_safe()
+    assert {(effect, times) for _, effect, times in report.effects} == {
+        ("rows of claim", 1),
+        (f"POST {shop.PAYMENTS}/charges", 1),
+        (f"POST {shop.WAREHOUSE}/parcels", 1),
+        (f"POST {shop.MAIL}/letters", 1),
+    }
+
+
+def test_an_order_that_is_sold_out_is_undone_once() -> None:
+    outside = Outside()
+    fakes.services(outside, is_sold_out=True)
+
+    report = crash_matrix(shop.app, shop.fulfil, PAID, outside=outside, ends="failed", fresh=begin_anew)
+
+    report.assert_safe()
+    assert ("charge (undo)", f"POST {shop.PAYMENTS}/charges/*/refund", 1) in report.effects
+    assert shop.connect().execute("select count(*) from claim").fetchone() == (0,)
+
+
+def test_an_order_takes_its_time() -> None:
+    outside = Outside()
+    fakes.services(outside)
+
+    with AppInTest(shop.app, outside=outside) as test:
+        test.send(PAID, PAID)
+        assert outside.count(f"POST {shop.WAREHOUSE}/parcels") == 0
+        test.advance("3h")
+        assert test.wait(test.run("fulfil").result()) == "parcel of A-1"

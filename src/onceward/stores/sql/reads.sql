@@ -61,7 +61,9 @@ where r.namespace = :namespace and r.parent_run_id = :run_id
 order by r.run_id
 
 -- For a console: lists that are filtered by columns in no index look at so many rows, and say where they
--- stopped (is_edge), so that no question reads a million. What is listed is read by `listed`.
+-- stopped (is_edge), so that no question reads a million. What is listed is read by `listed`. The events
+-- and runs beside them are asked for one by one, by a select and not by exists: of that PostgreSQL may make
+-- a hash of the whole table, 600 ms at 200,000.
 
 -- name: look_runs
 -- Newest first, by the primary key.
@@ -78,10 +80,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
   order by l.run_id desc
   limit :limit
 ) f
@@ -106,10 +109,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
     and (cast(:problems as {int}) = 0 or (l.problem_at is not null and l.dismissed_at is null))
     and (cast(:parent as text) is null or l.parent_run_id = :parent)
     and (cast(:key as text) is null or l.key = :key)
@@ -139,10 +143,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
     and (cast(:problems as {int}) = 0 or (l.problem_at is not null and l.dismissed_at is null))
     and (cast(:parent as text) is null or l.parent_run_id = :parent)
     and (cast(:key as text) is null or l.key = :key)
@@ -177,10 +182,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
     and (cast(:problems as {int}) = 0 or (l.problem_at is not null and l.dismissed_at is null))
     and (cast(:parent as text) is null or l.parent_run_id = :parent)
     and (cast(:key as text) is null or l.key = :key)
@@ -217,10 +223,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
     and (cast(:problems as {int}) = 0 or (l.problem_at is not null and l.dismissed_at is null))
     and (cast(:parent as text) is null or l.parent_run_id = :parent)
     and (cast(:key as text) is null or l.key = :key)
@@ -248,10 +255,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
     and (cast(:error as text) is null
          or lower(coalesce(l.error, '') || ' ' || coalesce(l.reason, '')) like '%' || cast(:error as text) || '%')
   order by l.run_id desc
@@ -276,10 +284,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
     and (cast(:error as text) is null
          or lower(coalesce(l.error, '') || ' ' || coalesce(l.reason, '')) like '%' || cast(:error as text) || '%')
   order by l.run_id desc
@@ -303,9 +312,10 @@ select * from (
     and (cast(:id as text) is null or l.id = :id)
     and (cast(:type as text) is null or l.type = :type)
     and (cast(:subject as text) is null or l.subject = :subject)
-    and (cast(:without_runs as {int}) = 0 or not exists (
+    and (cast(:without_runs as {int}) = 0 or (
       select 1 from {t}run r{by_identity}
-      where r.namespace = :namespace and r.source = l.source and r.source is not null and r.event_id = l.id))
+      where r.namespace = :namespace and r.source = l.source and r.source is not null and r.event_id = l.id
+      limit 1) is null)
   order by l.received_at desc, l.source desc, l.id desc
   limit :limit
 ) f
@@ -331,9 +341,10 @@ select * from (
     and (cast(:id as text) is null or l.id = :id)
     and (cast(:type as text) is null or l.type = :type)
     and (cast(:subject as text) is null or l.subject = :subject)
-    and (cast(:without_runs as {int}) = 0 or not exists (
+    and (cast(:without_runs as {int}) = 0 or (
       select 1 from {t}run r{by_identity}
-      where r.namespace = :namespace and r.source = l.source and r.source is not null and r.event_id = l.id))
+      where r.namespace = :namespace and r.source = l.source and r.source is not null and r.event_id = l.id
+      limit 1) is null)
   order by l.received_at desc, l.source desc, l.id desc
   limit :limit
 ) f

@@ -237,7 +237,8 @@ def prose() -> Iterator[tuple[str, str]]:
         (r"\b(?:run|handle)\.(\w+)\(", RunHandle),
         (r"\brow\.(\w+)", RunRow),
         (
-            r"\bstep\.(?!run|ensure|sleep|uuid|now|random|emit|start|call|undo|transaction|py|key|after|before)(\w+)",
+            r"\bstep\.(?!run|ensure|sleep|uuid|now|random|emit|start|call|undo|wait_for|wait_any|promise"
+            r"|transaction|py|key|after|before)(\w+)",
             StepRow,
         ),
         (r"\bdelivery\.(\w+)", DeliveryRow),

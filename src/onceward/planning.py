@@ -10,7 +10,7 @@ from onceward.core import steer as steering
 from onceward.core.choice import NOTHING_KEPT, Choice, copies_of, kept_rows
 from onceward.core.model import RunRow, StepKey, StepRow
 from onceward.core.plan import Plan, check_acknowledged, detail_of, make_plan, told_of
-from onceward.core.shown import shown
+from onceward.core.shown import listed, shown
 from onceward.core.states import TABLE, Effect, Verb
 from onceward.core.steer import Reply
 from onceward.core.texts import checked_id
@@ -177,7 +177,7 @@ class Planner:
             reopened = set(decision.steer.reopen) if decision.steer is not None else set()
         if untold := [asked.step for asked in unknown.open_questions(run, rows).values()]:
             warnings.append(
-                f"Nobody knows whether {errors.listed(untold)} took effect: the answer 'happened' keeps it, "
+                f"Nobody knows whether {listed(untold)} took effect: the answer 'happened' keeps it, "
                 "anything else runs it again."
             )
         if reply.effect not in (Effect.JOIN, Effect.NOTHING) and (held := await self._held_by(verb, run)):

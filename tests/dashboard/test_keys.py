@@ -74,6 +74,7 @@ def test_what_has_the_focus_can_be_seen(page: Page) -> None:
 
 def test_a_step_opens_by_key(page: Page) -> None:
     page.locator("a.open").first.click()
+    page.wait_for_url("**/runs/0192*")  # and until its scripts are there
     page.keyboard.press("j")
     page.keyboard.press("Enter")
 

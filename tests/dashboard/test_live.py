@@ -6,10 +6,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from httpx import Client
 from playwright.sync_api import expect
 
-from onceward.web.dashboard import live
+from onceward.core.errors import NotFound
 from tests.dashboard.conftest import OpenPage, Serve
 from tests.dashboard.everything import everything
 from tests.dashboard.shop import Shop, shop_in
@@ -86,26 +85,11 @@ def test_a_session_that_is_over_stops_the_page_and_says_so(open_page: OpenPage, 
     page = open_page(expects="the server responded with a status of 4")
     page.goto(site.url + "workers")
     page.wait_for_selector("[data-live-state=live]")
-    from onceward.core.errors import NotFound
-
     console.refuses = NotFound("gone")
     site.call(console.change)
 
     expect(page.locator("[data-live-text]")).to_have_text("stopped")
     expect(page.locator("h1")).to_have_text("Workers and leases")  # what was seen stays
-
-
-def test_a_stream_ends_by_itself_and_too_many_are_refused(
-    serve: Serve, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "STREAM_SECONDS", 0.05)
-    site = serve(everything(str))
-    reply = client.get(f"{site.url}live")
-    assert reply.headers["content-type"].startswith("text/event-stream")
-    assert reply.text == f"retry: {live.RETRY_MS}\n\nevent: open\ndata: -\n\n"
-
-    monkeypatch.setattr(live, "STREAMS_MAX", 0)
-    assert client.get(f"{site.url}live").status_code == 503
 
 
 def test_a_bulk_action_shows_how_far_it_is(open_page: OpenPage, serve: Serve) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 
 import msgspec
 import pytest
+from httpx import ASGITransport, AsyncClient, Response
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from onceward.console.asking import fits_error
 from onceward.console.port import EventQuery, RunQuery
@@ -14,9 +18,11 @@ from onceward.core.errors import ConfigError
 from onceward.core.states import Effect, RunState, Verb
 from onceward.web.dashboard import curl, filters, groups, words
 from onceward.web.dashboard.actions import json_of
+from onceward.web.dashboard.live import RETRY_MS, Live
 from onceward.web.dashboard.pages import did
 from onceward.web.dashboard.plots import plots, round_up
 from onceward.web.dashboard.questions import asked_of
+from tests.dashboard.everything import everything
 from tests.dashboard.filling import filled
 
 NOW = 1_764_000_000_000
@@ -214,3 +220,16 @@ def test_every_state_and_verb_has_its_words() -> None:
 
     assert set(MEANS) == set(Verb)
     assert all(words.meaning(state) for state in RunState)
+
+
+@pytest.mark.parametrize(("streams_max", "status"), [(1, 200), (0, 503)])
+def test_a_stream_ends_by_itself_and_too_many_are_refused(streams_max: int, status: int) -> None:
+    async def ask() -> Response:
+        stream = Live(everything(str), stream_seconds=0.05, streams_max=streams_max)
+        transport = ASGITransport(app=Starlette(routes=[Route("/live", stream.serve)]))
+        async with AsyncClient(transport=transport, base_url="http://shop.example") as client:
+            return await client.get("/live")
+
+    reply = asyncio.run(ask())
+    assert reply.status_code == status
+    assert (reply.text == f"retry: {RETRY_MS}\n\nevent: open\ndata: -\n\n") == (status == 200)

@@ -335,3 +335,14 @@ async def test_streams_end_when_the_server_stops(tmp_path: Path) -> None:
     assert [reply.status_code for reply in replies] == [200, 200]
     assert all("event: open" in reply.text for reply in replies)
     assert site._gate._streams == set()
+
+
+@pytest.mark.anyio
+async def test_who_completes_a_promise_needs_no_login(tmp_path: Path) -> None:
+    app = make_shop(f"sqlite:///{tmp_path / 'store.db'}")
+    async with served(app) as client:
+        client.headers.pop("Authorization")
+        reply = await client.post("/promises/nonsense", json={}, headers={"Host": "any.example"})
+
+    assert reply.status_code not in (401, 403, 421, 500)
+    assert "content-security-policy" not in reply.headers

@@ -9,8 +9,9 @@ API and the command line say the same thing about the same fault.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
+
+from onceward.core.shown import listed
 
 if TYPE_CHECKING:
     from onceward.core.plan import Plan
@@ -258,15 +259,6 @@ class PlanNeeded(StateConflict):
         self.plan = plan
 
 
-LISTED_MAX = 10
-
-
-def listed(names: Sequence[str]) -> str:
-    """Give the names of steps for a sentence; of very many the first."""
-    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
-    return ", ".join(repr(name) for name in names[:LISTED_MAX]) + more
-
-
 class AlreadyCompleted(StateConflict):
     """A promise was completed before, with something else; nothing was changed.
 
@@ -314,55 +306,6 @@ class LeaseLost(OncewardError):
     code = "lease_lost"
     http_status = 409
     title = "The lease was lost"
-
-
-# --- the dashboard and the REST API ----------------------------------------------------------------
-
-
-class Unauthorized(OncewardError):
-    """Nobody is logged in, or the token does not work; nothing was done.
-
-    It is unknown, revoked, expired or of another namespace. Make one: ``onceward tokens add NAME``.
-    """
-
-    code = "unauthorized"
-    http_status = 401
-    title = "Who you are is not known"
-
-
-class Forbidden(OncewardError):
-    """Who asked may not do that, or another site made their browser ask; nothing was done."""
-
-    code = "forbidden"
-    http_status = 403
-    title = "You may not do that"
-
-
-class HostUnknown(OncewardError):
-    """The request came under a name that is not one of this server's; nothing was done.
-
-    Name it in the setting ``allowed_hosts``.
-    """
-
-    code = "host_unknown"
-    http_status = 421
-    title = "The host is not one of this server's"
-
-
-class TooMany(OncewardError):
-    """It was tried too often, or too much of it is under way; nothing was done.
-
-    Attributes:
-        wait_s: seconds after which it may be tried again.
-    """
-
-    code = "too_many"
-    http_status = 429
-    title = "Tried too often"
-
-    def __init__(self, what: str, *, wait_s: int, means: str = "", todo: str = "") -> None:
-        super().__init__(what, means=means, todo=todo)
-        self.wait_s = wait_s
 
 
 # --- values ---------------------------------------------------------------------------------
@@ -598,10 +541,10 @@ class RunCancelled(BaseException):
 
 # Saved failures and tracebacks name an error by its module; it shall be the one to import it from.
 for _error in (
-    CallOutsideStep, ConfigError, DeadlineExceeded, HistoryMismatch, IdClash, KeyCycle, KeyTaken, NotAwaited, NotFound, NotStorable,
+    AlreadyCompleted, CallOutsideStep, ConfigError, DeadlineExceeded, HistoryMismatch, IdClash, KeyCycle, KeyTaken, NotAwaited, NotFound, NotStorable,
     OncewardError, OutcomeUnknown, Permanent, PlanNeeded, RetryLater, RunCancelled, RunFailed, RunWasCancelled,
     StateConflict, StepFailed, StepMisuse, StepNameRepeated, StepTimedOut, StoreUnavailable, Suspended,
-    ValueTooLarge, WorkflowUnknown,
+    TransactionMisuse, ValueTooLarge, WaitTimedOut, WorkflowUnknown,
 ):  # fmt: skip
     _error.__module__ = "onceward"
 del _error

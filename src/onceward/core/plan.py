@@ -18,7 +18,7 @@ from onceward.core.choice import NOTHING_KEPT, Choice
 from onceward.core.effects import StepEffect, effect_of
 from onceward.core.idempotency import business_parts, composed_key
 from onceward.core.model import Millis, RunRow, StepKey, StepRow
-from onceward.core.shown import shown
+from onceward.core.shown import listed, shown
 from onceward.core.states import RUN_AGAIN, TERMINAL, Effect, RunState, StepState, Verb
 from onceward.core.steer import Reply
 
@@ -343,19 +343,19 @@ def _warnings(
         late = [one.step for one in steps[first:] if one.fate is Fate.KEPT]
         if late:
             found.append(
-                f"{errors.listed(late)} would be kept though {again[0].step!r}, saved before, runs again: "
+                f"{listed(late)} would be kept though {again[0].step!r}, saved before, runs again: "
                 "what is kept may not fit what comes of it."
             )
     failures = [one.step for one in kept if again and one.state is StepState.FAILED]
     if failures:
-        found.append(f"The failure of {errors.listed(failures)} is kept: it is raised again.")
+        found.append(f"The failure of {listed(failures)} is kept: it is raised again.")
     if has_input and kept:
         found.append("What is kept was made of the old payload.")
     found += [f"{one.step!r} {MAKES_RUNS[one.kind]} again." for one in again if one.kind in MAKES_RUNS]
     forgotten = [one.step for one in steps if one.keeps_key and one.is_key_known is False]
     if forgotten:
         found.append(
-            f"The key of {errors.listed(forgotten)} stays the same, but who got it may have forgotten it by now: "
+            f"The key of {listed(forgotten)} stays the same, but who got it may have forgotten it by now: "
             "the run would be held before it is sent again."
         )
     stays = [one.run_id for one in children if one.fate is ChildFate.STAYS]
@@ -424,7 +424,7 @@ def _differences(old: Plan, new: Plan) -> list[str]:
         ("changed", [step for step in after if step in before and before[step] != after[step]]),
     ):
         if wanted:
-            found.append(f"{name}: {errors.listed(wanted)}")
+            found.append(f"{name}: {listed(wanted)}")
     if old.children != new.children:
         found.append("its called or started runs")
     return found

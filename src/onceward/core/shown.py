@@ -6,7 +6,10 @@ megabytes long, or be an integer that Python refuses to print.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 SHOWN_CHARS_MAX = 100
+LISTED_MAX = 10
 
 
 def shown(value: object) -> str:
@@ -27,3 +30,9 @@ def class_name(cls: type) -> str:
     """Give a class's name, qualified unless it is a builtin."""
     name = str(cls.__qualname__)
     return name if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Give the names of steps for a sentence; of very many the first."""
+    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+    return ", ".join(repr(name) for name in names[:LISTED_MAX]) + more

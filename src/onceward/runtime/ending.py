@@ -17,7 +17,7 @@ from onceward.core.ports import RunMove
 from onceward.core.states import TERMINAL, RunState, StepState
 from onceward.core.steer import key_of
 from onceward.runtime import unknown
-from onceward.runtime.records import deadline_error, error_text, failed_steps, json_text, one_line
+from onceward.runtime.records import deadline_error, error_text, failed_steps, json_text, one_line, saved_line
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
@@ -188,7 +188,7 @@ async def _fail(execution: Execution, verdict: Verdict) -> None:
         process_id=worker.process_id,
         failed_steps=msgspec.json.encode([row.key for row in failed]).decode() if failed else None,
     )
-    line = "see its failure" if error is None else one_line(error)
+    line = saved_line(text) if error is None else one_line(error)
     if verdict.delay_ms is not None:
         _log.warning(
             "run %s of %s: attempt %d failed, the next begins in %d ms: %s",

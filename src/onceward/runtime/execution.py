@@ -41,7 +41,7 @@ from onceward.runtime.parking import Parking
 from onceward.runtime.recall import Recall
 from onceward.runtime.records import deadline_error, error_text, failure_of
 from onceward.runtime.tries import UNDO, Call, call_body, run_step
-from onceward.runtime.undoing import Undoing
+from onceward.runtime.undoing import Undoing, judged_and_undone
 from onceward.runtime.waiting import Waits
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Execution(Journal):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
         try:
-            await self._finish(*await self._undone(value, error))
+            await self._finish(*await judged_and_undone(self, value, error))
         finally:
             self._abandon()
             self.worker.unloaded(self)
@@ -176,25 +176,6 @@ class Execution(Journal):
             else:
                 rounds += 1
                 await asyncio.sleep(0)
-
-    async def _undone(
-        self, value: Any, error: BaseException | None
-    ) -> tuple[BaseException | None, ending.Verdict]:
-        """Undo what the run did, where it ends badly; give what ended it, and what that means."""
-        undoing, verdict = self.undoing, ending.judge(self, value, error)
-        is_over = self.stopping in (None, "rewound", "deadline") and self.hold_reason is None
-        is_bad = self.cancel.is_on or (verdict.failure is not None and verdict.delay_ms is None)
-        is_wanted = undoing.is_rewinding or (self.workflow.policies.undoes_on_failure and is_bad)
-        if not is_over or not is_wanted or ending.is_given_up(self.run):
-            return error, verdict
-        if self.stopping == "rewound":
-            error = None  # it only took the code off the stack
-        self.stopping = None
-        try:
-            await undoing.everything(self, verdict.failure)
-        except BaseException as caught:  # noqa: BLE001 - as at the end of the code
-            error = caught
-        return error, verdict
 
     async def _finish(self, error: BaseException | None, verdict: ending.Verdict) -> None:
         try:

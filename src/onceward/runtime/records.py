@@ -86,7 +86,17 @@ def one_line(error: BaseException) -> str:
     It ends with the place in the app's code: ``KeyError: 'order'`` alone says little at night.
     """
     told = name_error(error, limit_chars=LOGGED_CHARS_MAX)
-    text = " ".join(f"{told['type']}: {told['message']}{_place(error)}".split())
+    return _on_one_line(f"{told['type']}: {told['message']}{_place(error)}")
+
+
+def saved_line(text: str | None) -> str:
+    """Give a saved failure for a line of the log."""
+    told = msgspec.json.decode(text or "{}")
+    return _on_one_line(f"{told.get('type')}: {str(told.get('message'))[:LOGGED_CHARS_MAX]}")
+
+
+def _on_one_line(text: str) -> str:
+    text = " ".join(text.split())
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

@@ -24,6 +24,7 @@ from onceward.authoring.undo import undo_arguments
 from onceward.core import codec, unknown
 from onceward.core.model import StepKey, StepRow
 from onceward.core.states import StepState
+from onceward.runtime import ending
 from onceward.runtime.functions import FunctionFacts, facts_of, is_coroutine_function
 from onceward.runtime.records import json_text
 from onceward.runtime.tries import UNDO, Call, run_step
@@ -235,6 +236,26 @@ class Undoing:
         execution.save(opened)
         await execution.durable()
         return opened
+
+
+async def judged_and_undone(
+    execution: Execution, value: Any, error: BaseException | None
+) -> tuple[BaseException | None, ending.Verdict]:
+    """Undo what a run did, where it ends badly; give what ended its code, and what that means."""
+    undoing, verdict = execution.undoing, ending.judge(execution, value, error)
+    is_over = execution.stopping in (None, "rewound", "deadline") and execution.hold_reason is None
+    is_bad = execution.cancel.is_on or (verdict.failure is not None and verdict.delay_ms is None)
+    is_wanted = undoing.is_rewinding or (execution.workflow.policies.undoes_on_failure and is_bad)
+    if not is_over or not is_wanted or ending.is_given_up(execution.run):
+        return error, verdict
+    if execution.stopping == "rewound":
+        error = None  # it only took the code off the stack
+    execution.stopping = None
+    try:
+        await undoing.everything(execution, verdict.failure)
+    except BaseException as caught:  # noqa: BLE001 - as at the end of the code
+        error = caught
+    return error, verdict
 
 
 class _Told(msgspec.Struct):

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from onceward.core.errors import ConfigError, KeyTaken, OncewardError, PlanNeeded, StoreUnavailable, TooMany
+from onceward.core.access_errors import TooMany
+from onceward.core.errors import ConfigError, KeyTaken, OncewardError, PlanNeeded, StoreUnavailable
 from onceward.core.messages import HttpResponse
 
 

@@ -1,7 +1,7 @@
 """One ASGI application of receiver, REST API, dashboard and login, below any prefix.
 
-Deliveries are told apart by their path first and pass nothing that the rest needs: no look-up of who
-asks, no headers for browsers, no routes.
+Deliveries, and promises that are completed from outside, are told apart by their path first and pass
+nothing that the rest needs: no look-up of who asks, no headers for browsers, no routes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from onceward.web.auth.login import Login
 from onceward.web.auth.passwords import Cost
 from onceward.web.port import Receive, Scope, Send
 from onceward.web.problems import problem_of_error
+from onceward.web.promise_door import PROMISES
 from onceward.web.receiver import HEALTH, HOOKS, Receiver, path_below_mount, send_response
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Site:
         """Serve one ASGI connection scope."""
         if scope["type"] == "http":
             path = path_below_mount(scope)
-            if not path.startswith(HOOKS) and path != HEALTH:
+            if not path.startswith((HOOKS, PROMISES)) and path != HEALTH:
                 await self._gate(scope, receive, send)
                 return
         await self._receiver(scope, receive, send)

@@ -11,7 +11,8 @@ import msgspec
 
 from onceward.console.port import Action, Console, RunQuery
 from onceward.console.views import BulkReply
-from onceward.core.errors import IdClash, NotFound, OncewardError, TooMany
+from onceward.core.access_errors import TooMany
+from onceward.core.errors import IdClash, NotFound, OncewardError
 from onceward.core.shown import shown
 
 UNDER_WAY_MAX = 4

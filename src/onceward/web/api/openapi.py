@@ -8,7 +8,8 @@ from typing import Any, get_args
 import msgspec
 
 from onceward.console.port import PAGE_MAX
-from onceward.core.errors import Forbidden, StoreUnavailable, Unauthorized
+from onceward.core.access_errors import Forbidden, Unauthorized
+from onceward.core.errors import StoreUnavailable
 from onceward.core.states import RunState
 from onceward.version import __version__
 from onceward.web.api.calls import ENDPOINTS, Endpoint

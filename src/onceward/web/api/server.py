@@ -15,7 +15,8 @@ import msgspec
 from starlette.responses import StreamingResponse
 
 from onceward.console.port import Console
-from onceward.core.errors import BodyMalformed, ConfigError, Forbidden, NotFound, OncewardError, TooMany
+from onceward.core.access_errors import Forbidden, TooMany
+from onceward.core.errors import BodyMalformed, ConfigError, NotFound, OncewardError
 from onceward.core.messages import HttpResponse
 from onceward.core.shown import shown
 from onceward.web import replies

@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 from urllib.parse import quote
 
-from onceward.core.errors import OncewardError, StoreError, Unauthorized
+from onceward.core.access_errors import Unauthorized
+from onceward.core.errors import OncewardError, StoreError
 from onceward.core.messages import HttpResponse
 from onceward.web.access import Principal
 from onceward.web.auth.guard import PRINCIPAL, SAFE_METHODS, Gone, Guard, header

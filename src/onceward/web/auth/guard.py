@@ -15,7 +15,8 @@ from http.cookies import SimpleCookie
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
-from onceward.core.errors import BodyMalformed, BodyTooLarge, Forbidden, HostUnknown, Unauthorized
+from onceward.core.access_errors import Forbidden, HostUnknown, Unauthorized
+from onceward.core.errors import BodyMalformed, BodyTooLarge
 from onceward.web.access import Principal
 from onceward.web.address import Proxies, origin_of, peer_of
 from onceward.web.auth.accounts import Accounts

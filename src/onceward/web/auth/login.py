@@ -13,7 +13,8 @@ from collections.abc import Callable
 from html import escape
 from ipaddress import IPv6Address, ip_address
 
-from onceward.core.errors import NotFound, OncewardError, TooMany, Unauthorized
+from onceward.core.access_errors import TooMany, Unauthorized
+from onceward.core.errors import NotFound, OncewardError
 from onceward.core.messages import HttpResponse
 from onceward.web import replies
 from onceward.web.auth.accounts import Opened

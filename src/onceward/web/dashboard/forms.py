@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-from onceward.core.errors import ConfigError, Forbidden
+from onceward.core.access_errors import Forbidden
+from onceward.core.errors import ConfigError
 from onceward.web.access import Principal, Role
 from onceward.web.dashboard.render import Who, may
 

@@ -26,15 +26,25 @@ RETRY_MS = 1_500
 
 
 class Live:
-    """The streams of one dashboard."""
+    """The streams of one dashboard.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        console: says when something may have changed.
+        stream_seconds: how long one goes on.
+        streams_max: how many there may be at once.
+    """
+
+    def __init__(
+        self, console: Console, *, stream_seconds: float = STREAM_SECONDS, streams_max: int = STREAMS_MAX
+    ) -> None:
         self._console = console
+        self._stream_seconds = stream_seconds
+        self._streams_max = streams_max
         self._open = 0
 
     async def serve(self, _request: Request) -> Response:
         """Answer with a stream of server-sent events; 503 where there are too many."""
-        if self._open >= STREAMS_MAX:
+        if self._open >= self._streams_max:
             return Response("Too many pages are open.", 503, headers={"Retry-After": "10"})
         return StreamingResponse(
             self._stream(), media_type="text/event-stream", headers={**HEADERS, "X-Accel-Buffering": "no"}
@@ -43,7 +53,7 @@ class Live:
     async def _stream(self) -> AsyncIterator[str]:
         self._open += 1
         changes = aiter(self._console.changed())
-        over_at = time.monotonic() + STREAM_SECONDS
+        over_at = time.monotonic() + self._stream_seconds
         try:
             yield f"retry: {RETRY_MS}\n\nevent: open\ndata: -\n\n"
             while True:

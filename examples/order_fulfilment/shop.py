@@ -97,7 +97,8 @@ async def fulfil(ctx: Context, event: Event) -> str:
     order, cents = str(session["client_reference_id"]), int(session["amount_total"])
     await ctx.step.run("claim", claim, order, "lamp")
     await charge(order, cents)
-    await ctx.step.sleep("packing time", "2h")
+    await ctx.step.sleep("cooling off", "2h")
     parcel = await ctx.step.ensure("parcel", find_parcel, book_parcel, args=(order,))
+    await ctx.step.wait_for("handed over", "parcel.handed_over", subject=parcel, timeout="14d")
     await ctx.step.run("thank", mail, f"{order} is on its way: {parcel}")
     return parcel

@@ -303,7 +303,7 @@ class Desk:
                 was_cancelling=_was_cancelling(audits),
                 claim=await self.claim(verb, run, answer),
                 copies=copies,
-                expected_seq=seq,
+                expected_sum=seq,
             )
             if decision.steer is None:
                 if request_id is not None:

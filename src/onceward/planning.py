@@ -260,4 +260,4 @@ class Planner:
             check_acknowledged(consent.plan, plan)
         elif plan.needs_consent and not consent.is_given:
             raise errors.PlanNeeded(plan)
-        return copies, max((row.seq for row in rows), default=0), detail
+        return copies, sum(row.seq for row in rows), detail

@@ -186,6 +186,7 @@ class Registry:
         retry: Retry = ...,
         timeout: Duration | None = None,
     ) -> Callable[[Callable[Concatenate[Any, P], R]], Transaction[P, R]]: ...
+    @spelled("@app.transaction")
     def transaction(
         self,
         function: Callable[..., Any] | None = None,

@@ -18,6 +18,7 @@ MEANT = [
     ("step", {"time_limit": 5}, r"Write timeout="),
     ("step", {"key_scop": "business"}, r"Write key_scope=\"business\""),
     ("step", {"colour": "red"}, r"There are: name, retry, timeout, key_scope, key_memory, effect"),
+    ("transaction", {"retries": 3}, r"'retries'.*Write retry=Retry\(max_tries=3\)"),
     ("workflow", {"retries": 3}, r"'retries'.*Write retry=Retry\(max_tries=3\)"),
     ("workflow", {"timeout": "1h"}, r"'timeout'.*Write deadline=\"1h\""),
     ("workflow", {"trigger": "paid"}, r"Write on=\"order.paid\""),

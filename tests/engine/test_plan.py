@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import Counter
 from typing import Any
 
@@ -646,5 +647,40 @@ def test_a_plan_of_a_run_that_was_undone_says_what_is_done_anew(store_url: str) 
         fails = False
         await run.restart(plan=plan)
         assert await run.result() == "charged"
+
+    run_app(app, scenario)
+
+
+def test_what_waits_is_pure_and_a_transaction_is_of_the_own_database(sqlite_url: str) -> None:
+    app = make_app(sqlite_url)
+    app.transactions(lambda: sqlite3.connect(sqlite_url.removeprefix("sqlite:///")))
+
+    @app.transaction
+    def book(connection: sqlite3.Connection, order: str) -> str:
+        connection.execute("create table if not exists booked (name text)")
+        connection.execute("insert into booked values (?)", (order,))
+        return order
+
+    @app.workflow
+    async def buy(ctx: Context, order: str) -> str:
+        await ctx.step.wait_for("packed", "packed", subject=order)
+        return await ctx.step.run("book", book, order)
+
+    async def scenario() -> None:
+        run = await app.start(buy, "A-1")
+        await becomes(run, RunState.WAITING)
+        await app.emit("packed", {}, subject="A-1")
+        assert await run.result() == "A-1"
+        plan = await run.plan("restart")
+        assert [(one.kind, one.effect.value, one.happens_again) for one in plan.steps] == [
+            ("wait", "pure", False),
+            ("transaction", "own_database", True),
+        ]
+        assert not plan.needs_consent
+        await run.restart(keep=["packed", "book"])
+        assert await run.result() == "A-1"
+        with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as connection:
+            assert connection.execute("select count(*) from booked").fetchone() == (1,)
+        connection.close()
 
     run_app(app, scenario)

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from examples.order_fulfilment import fakes, shop
-from onceward.testing import AppInTest, Outside, crash_matrix, delivery
+from onceward.testing import AppInTest, Outside, crash_matrix, delivery, emitted
 
 PAID = delivery("stripe", "checkout.session.completed", set={"data.object.client_reference_id": "A-1"})
+HANDED_OVER = emitted("parcel.handed_over", subject="parcel of A-1")
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def test_an_order_is_claimed_charged_and_shipped_once() -> None:
     report = crash_matrix(
         shop.app,
         shop.fulfil,
-        PAID,
+        [PAID, HANDED_OVER],
         outside=outside,
         again=PAID.under_new_id(),
         fresh=begin_anew,
@@ -62,4 +63,17 @@ def test_an_order_takes_its_time() -> None:
         test.send(PAID, PAID)
         assert outside.count(f"POST {shop.WAREHOUSE}/parcels") == 0
         test.advance("3h")
+        assert outside.count(f"POST {shop.MAIL}/letters") == 0
+        test.send(HANDED_OVER)
         assert test.wait(test.run("fulfil").result()) == "parcel of A-1"
+
+
+def test_a_parcel_that_is_never_handed_over_is_paid_back() -> None:
+    outside = Outside()
+    fakes.services(outside)
+
+    with AppInTest(shop.app, outside=outside) as test:
+        test.send(PAID)
+        test.advance("15d")
+        assert test.runs("fulfil")[0].state == "failed"
+        assert outside.count(f"POST {shop.PAYMENTS}/charges/*/refund") == 1

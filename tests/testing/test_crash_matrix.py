@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from onceward import AUTO, App, Context, IdempotencyKey, Retry
+from onceward import AUTO, App, Context, IdempotencyKey, Retry, StepFailed
 from onceward.core import failpoints
 from onceward.core.errors import ConfigError
 from onceward.testing import Outside, Unrepeatable, crash_matrix, delivery, emitted, started
@@ -352,3 +352,26 @@ def test_rows_that_commit_with_the_checkpoint_are_written_once(outside: Outside)
 
     report.assert_safe()
     assert report.effects == (("", "rows of booking", 1),)
+
+
+def test_a_step_that_may_not_run_twice_fails_by_design_and_another_way_once_is_no_double(
+    outside: Outside,
+) -> None:
+    app = App("sqlite:///never-made.db")
+
+    @app.step(retry=Retry(max_tries=1))
+    async def dangerous() -> None:
+        outside.happened("danger")
+
+    @app.workflow
+    async def careful(ctx: Context) -> None:
+        try:
+            await dangerous()
+        except StepFailed:
+            await ctx.step.run("tell", lambda: outside.happened("told", key="1"))
+            raise
+
+    report = crash_matrix(app, careful, started(), outside=outside)
+
+    report.assert_safe()
+    assert ("careful: failed",) in {outcome.ends for outcome in report.outcomes}

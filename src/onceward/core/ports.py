@@ -214,7 +214,9 @@ class Steer(msgspec.Struct):
     reopen: list[StepKey] = msgspec.field(default_factory=list)
     copies: list[StepRow] = msgspec.field(default_factory=list)
     claim: KeyClaim | None = None  # it must hold its key afterwards
-    expected_seq: int | None = None  # also refused if a step of the generation was saved since
+    expected_sum: int | None = (
+        None  # of the numbers of the generation's records: refused if one was saved since
+    )
 
 
 class TakenOver(msgspec.Struct, frozen=True):

@@ -73,7 +73,7 @@ def decide(
     was_cancelling: bool = False,
     claim: KeyClaim | None = None,
     copies: Sequence[StepRow] = (),
-    expected_seq: int | None = None,
+    expected_sum: int | None = None,
 ) -> Decision:
     """Decide what *verb* does to *run* as it is stored now.
 
@@ -93,7 +93,7 @@ def decide(
         was_cancelling: it was held while it was being cancelled, for an answer.
         claim: the key that it must hold if it is to run again.
         copies: records that a restart keeps, as `core.choice.copies_of` gives them.
-        expected_seq: the number of the last record that was looked at; a later one refuses the commit.
+        expected_sum: of the numbers of the records that were looked at; one more refuses the commit.
 
     Raises:
         StateConflict: the table refuses the verb in this state.
@@ -167,7 +167,7 @@ def decide(
         reopen=reopen,
         copies=kept,
         claim=claim if move.state is RunState.QUEUED and effect in _RUNS_AGAIN else None,
-        expected_seq=expected_seq,
+        expected_sum=expected_sum,
     )
     reply = Reply(run.run_id, effect, text, move.state, move.generation, move.attempt)
     return Decision(reply, steer)

@@ -312,7 +312,8 @@ class Execution(Journal):
 
     async def _cut_again(self, record: StepRow) -> NoReturn:
         """Wait for the code to cut the step off, as it did before; it stays in memory until then."""
-        took_ms = (record.ended_at or record.started_at) - record.started_at
+        # The clock may have been set back meanwhile.
+        took_ms = max(0, (record.ended_at or record.started_at) - record.started_at)
         await asyncio.sleep((CUT_SLACK * took_ms + CUT_PATIENCE_MS) / 1000)
         self.mismatch(record.key, "the code cut it off while it ran and now does not")
 

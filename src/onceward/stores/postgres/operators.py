@@ -36,6 +36,10 @@ from onceward.stores.postgres.statements import (
 )
 
 
+class Changed(Exception):
+    """A step was saved since the run was looked at; the transaction is to be rolled back."""
+
+
 class PostgresOperators:
     """What transactions of operators write.
 
@@ -52,16 +56,14 @@ class PostgresOperators:
         return session.execute(self._statements[name].bind({"namespace": self._namespace, **values}))
 
     def steer(self, session: Session, steer: Steer) -> bool:
-        """Write an operator's action; False when the run changed since it was read."""
+        """Write an operator's action; False when the run changed since it was read.
+
+        Raises:
+            Changed: a step of it was saved since; the transaction must be rolled back.
+        """
         run_id, move = steer.run_id, steer.move
         mine = parameters(run_id=run_id)
         self._do(session, "stop_owner", **mine)
-        if steer.expected_seq is not None:
-            # The owner's batches are shut out by now, so that nothing is saved behind this look.
-            generation = parameter(steer.expected_generation)
-            ((seq,),) = self._do(session, "last_seq", **mine, generation=generation)
-            if seq != steer.expected_seq:
-                return False
         keys = _keys_of(steer)
         if keys:
             self._do(session, "lock_keys", keys=encode_rows(keys))
@@ -75,6 +77,13 @@ class PostgresOperators:
         if not steered:
             return False
         ((fence,),) = steered
+        if steer.expected_sum is not None:
+            # Now the run's row is ours: who still saves a step of it, by a batch or in a transaction of
+            # the user's, comes after us and has the old fence.
+            generation = parameter(steer.expected_generation)
+            ((found,),) = self._do(session, "sum_of_seq", **mine, generation=generation)
+            if found != steer.expected_sum:
+                raise Changed
         if move.state in TERMINAL or move.generation != steer.expected_generation:
             self._do(session, "end_waits", holders=encode_rows([HolderColumns(run_id, fence)]))
         if steer.claim is not None:

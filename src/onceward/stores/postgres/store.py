@@ -32,7 +32,7 @@ from onceward.stores.postgres.clock import ServerClock
 from onceward.stores.postgres.connection import Database, Link
 from onceward.stores.postgres.errors import Fault, evicted, fault_of
 from onceward.stores.postgres.listen import Listener
-from onceward.stores.postgres.operators import PostgresOperators
+from onceward.stores.postgres.operators import Changed, PostgresOperators
 from onceward.stores.postgres.processes import PostgresProcesses
 from onceward.stores.postgres.schema import PostgresSchema, checked_schema
 from onceward.stores.postgres.session import Session
@@ -380,7 +380,10 @@ class PostgresStore(PostgresWaits, StoredAccess):
             failpoints.hit(f"{kind}.after_commit")
             return True
 
-        return self._control_link.run(work)
+        try:
+            return self._control_link.run(work)
+        except Changed:
+            return False
 
     def replay(self, accept: Accept, copies: Sequence[StepRow], audit: AuditRow) -> Accepted:
         """Add a run to an existing event; the same request id gives the same run (RULINGS 11)."""

@@ -796,8 +796,10 @@ with place as materialized (
 update {t}committer c set epoch = c.epoch from place p
 where c.namespace = any(array[p.namespace]) and c.process_id = p.process_id
 
--- name: last_seq
-select coalesce(max(seq), 0) from {t}step
+-- name: sum_of_seq
+-- Every record that is saved makes it larger. The last number alone does not: a transaction of the
+-- user's numbers its record ahead.
+select coalesce(sum(seq), 0) from {t}step
 where namespace = :namespace and run_id = :run_id and generation = :generation
 
 -- name: steer_run

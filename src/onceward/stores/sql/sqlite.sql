@@ -264,8 +264,10 @@ update {t}run set state = ?6, generation = ?7, attempt = ?8, failures = ?9, cras
   dismissed_at = ?18, warning = ?19, fence = fence + 1, key = coalesce(?20, key)
 where namespace = ?1 and run_id = ?2 and state = ?3 and generation = ?4 and fence = ?5
 
--- name: last_seq
-select coalesce(max(seq), 0) from {t}step where namespace = ? and run_id = ? and generation = ?
+-- name: sum_of_seq
+-- Every record that is saved makes it larger. The last number alone does not: a transaction of the
+-- user's numbers its record ahead.
+select coalesce(sum(seq), 0) from {t}step where namespace = ? and run_id = ? and generation = ?
 
 -- name: requeue
 insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)

@@ -492,9 +492,9 @@ class SqliteWrites:
         seen = (steer.expected_state, steer.expected_generation, steer.expected_fence)
         claimed = None if steer.claim is None else steer.claim.key
         parameters = (namespace, run_id, *seen, *_move_parameters(move), claimed)
-        if steer.expected_seq is not None:
-            ((seq,),) = connection.execute(sql["last_seq"], (namespace, run_id, steer.expected_generation))
-            if seq != steer.expected_seq:
+        if steer.expected_sum is not None:
+            ((seq,),) = connection.execute(sql["sum_of_seq"], (namespace, run_id, steer.expected_generation))
+            if seq != steer.expected_sum:
                 return False
         done = connection.execute(sql["steer_run"], parameters)
         if done.rowcount != 1:

@@ -239,14 +239,14 @@ def an_action_that_knows_the_records_is_refused_after_one_more(stores: StoreFact
     run = process.start("evt_1")
     assert process.save(run, step("a", seq=3))
 
-    process.save(run, step("b", seq=4))
+    process.save(run, step("b", seq=2))  # one was numbered ahead
     before = rows(process.store)
-    assert not process.store.steer(restarted(run, now=stores.now, expected_seq=3))
+    assert not process.store.steer(restarted(run, now=stores.now, expected_sum=3))
     assert before == rows(process.store)
-    assert process.store.steer(restarted(run, now=stores.now, expected_seq=4))
+    assert process.store.steer(restarted(run, now=stores.now, expected_sum=5))
     fresh = process.read(run.run_id)
-    assert not process.store.steer(restarted(fresh, now=stores.now, expected_seq=4))
-    assert process.store.steer(restarted(fresh, now=stores.now, expected_seq=0))
+    assert not process.store.steer(restarted(fresh, now=stores.now, expected_sum=5))
+    assert process.store.steer(restarted(fresh, now=stores.now, expected_sum=0))
 
 
 def nothing_is_saved_between_the_look_at_the_records_and_the_action(stores: StoreFactory) -> None:
@@ -257,7 +257,7 @@ def nothing_is_saved_between_the_look_at_the_records_and_the_action(stores: Stor
 
         saved, restarts = together(
             functools.partial(process.save, run, step("a", seq=1)),
-            functools.partial(operator.steer, restarted(run, now=stores.now, expected_seq=0)),
+            functools.partial(operator.steer, restarted(run, now=stores.now, expected_sum=0)),
         )
 
         assert saved is not restarts

@@ -57,6 +57,11 @@ class Shop:
         async def parent(ctx: Context) -> None:
             await ctx.step.call("napping", nap, "child")
 
+        @app.workflow
+        async def pack(ctx: Context) -> None:
+            await ctx.step.wait_for("packed", "warehouse.packed", timeout="7d")
+
+        self.pack = pack
         self.charge, self.notice, self.nap, self.parent = charge, notice, nap, parent
 
     @property

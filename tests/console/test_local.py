@@ -137,6 +137,10 @@ def test_a_run_says_what_it_waits_for(sqlite_url: str) -> None:
         assert asleep.run.due_at is not None
         assert asleep.run.parent_run_id == parent
 
+        packed = (await shop.app.start(shop.pack)).run_id
+        await shop.stands(packed, "waiting")
+        assert (await shop.console.run(packed)).waits_for == "an event, for 'packed'"
+
     run_app(shop.app, scenario)
 
 
@@ -191,7 +195,13 @@ def test_an_overview_counts_what_happened_and_what_stands_where(store_url: str) 
         assert sum(slot.failed for slot in page.slots) == 1
         assert [worker.is_here for worker in page.workers] == [True]
         assert len(page.problems) == 1
-        assert {view.name for view in await shop.console.workflows()} == {"charge", "nap", "notice", "parent"}
+        assert {view.name for view in await shop.console.workflows()} == {
+            "charge",
+            "nap",
+            "notice",
+            "pack",
+            "parent",
+        }
 
     run_app(shop.app, scenario)
 

@@ -310,7 +310,9 @@ def waits_for(run: RunRow, steps: Sequence[StepRow], listed: Listed, now: Millis
         return f"the end of {labels}"
     if run.state is RunState.WAITING:
         children = [row.child_run_id for row in open_steps if row.child_run_id is not None]
-        return f"{labels}: the end of {', '.join(children[:5])}" if children else labels
+        if children:
+            return f"{labels}: the end of {', '.join(children[:5])}"
+        return f"an event, for {labels}" if any(row.kind == "wait" for row in open_steps) else labels
     if run.state is RunState.BACKOFF:
         tried = [repr(str(row.key)) for row in open_steps if row.wake_at is not None]
         return f"the next try of {', '.join(tried[:5])}" if tried else "its next attempt"

@@ -16,7 +16,7 @@ from typing import Any
 from onceward.core.errors import ConfigError
 from onceward.core.setting import KIB, MIB, PREFIX, Kind, Setting
 
-OTHER_VARIABLES = ("ONCEWARD_FAILPOINT", "ONCEWARD_SECRET", "ONCEWARD_API", "ONCEWARD_TOKEN")
+OTHER_VARIABLES = ("ONCEWARD_FAILPOINT", "ONCEWARD_SECRET", "ONCEWARD_API_URL", "ONCEWARD_TOKEN")
 OTHER_PREFIXES = ("ONCEWARD_TEST_",)
 HEARTBEATS_PER_LEASE = 4
 

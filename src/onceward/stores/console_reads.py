@@ -41,6 +41,8 @@ class ConsoleReads:
             name = "look_problems"
         elif where.error is not None:
             name = "look_failures"
+        elif where.subject is not None and self._is_rare(where.subject, where.look):
+            name = "look_runs_of_subject"
         rows = self._read(
             name,
             before=where.before or AFTER_ALL,
@@ -63,6 +65,11 @@ class ConsoleReads:
         found = sorted((run_id for run_id, is_edge in rows if not is_edge), reverse=True)
         return RunsFound(found, next((run_id for run_id, is_edge in rows if is_edge), None))
 
+    def _is_rare(self, subject: str, look: int) -> bool:
+        """Say whether all events about a subject may be looked at."""
+        ((count,),) = self._read("count_of_subject", subject=subject, limit=look)
+        return bool(count < look)
+
     def listed(self, run_ids: Sequence[str]) -> list[Listed]:
         """Give runs by id with what a list shows beside them, newest first."""
         rows = self._read_by_ids("listed", run_ids) if run_ids else []
@@ -73,7 +80,7 @@ class ConsoleReads:
         """Give events without their payloads, newest first, by looking at so many of them."""
         before = where.before or (EVER, "", "")
         rows = self._read(
-            "look_events",
+            "look_events" if where.subject is None else "look_events_of_subject",
             before_at=before[0],
             before_source=before[1],
             before_id=before[2],
@@ -161,7 +168,7 @@ _BY_RUN = {
 }
 _WHOLE = frozenset({"process", "committer"})
 _OF_NO_RUN = frozenset(
-    {"outbox", "delivery", "surplus", "unparsed", "refusal", "version", "skipped", "workflow"}
+    {"offer", "outbox", "delivery", "surplus", "unparsed", "refusal", "version", "skipped", "workflow"}
 )
 
 

@@ -54,6 +54,10 @@ PROMISES: dict[str, tuple[str, str]] = {
         'Whoever ends what a run waits for wakes it: no wake-up is lost',
         'rows',
     ),
+    "I13": (
+        "A wait ends in one way, with an event, with its time or with its run, and that is saved before the code sees it",
+        "rows",
+    ),
     "I14": (
         'A sleep never ends before its deadline, and nothing moves the deadline',
         'rows, change',

@@ -129,9 +129,9 @@ def reaching(function: F) -> F:
         ),
         click.option(
             "--api",
-            envvar="ONCEWARD_API",
+            envvar="ONCEWARD_API_URL",
             metavar="URL",
-            help="Ask the REST API of a running instance instead of a store.  [ONCEWARD_API]",
+            help="Ask the REST API of a running instance instead of a store.  [ONCEWARD_API_URL]",
         ),
         setting_options("store", "namespace"),
         click.option(

@@ -61,7 +61,9 @@ where r.namespace = :namespace and r.parent_run_id = :run_id
 order by r.run_id
 
 -- For a console: lists that are filtered by columns in no index look at so many rows, and say where they
--- stopped (is_edge), so that no question reads a million. What is listed is read by `listed`.
+-- stopped (is_edge), so that no question reads a million. What is listed is read by `listed`. The events
+-- and runs beside them are asked for one by one, by a select and not by exists: of that PostgreSQL may make
+-- a hash of the whole table, 600 ms at 200,000.
 
 -- name: look_runs
 -- Newest first, by the primary key.
@@ -78,10 +80,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
   order by l.run_id desc
   limit :limit
 ) f
@@ -106,10 +109,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
     and (cast(:problems as {int}) = 0 or (l.problem_at is not null and l.dismissed_at is null))
     and (cast(:parent as text) is null or l.parent_run_id = :parent)
     and (cast(:key as text) is null or l.key = :key)
@@ -139,10 +143,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
     and (cast(:problems as {int}) = 0 or (l.problem_at is not null and l.dismissed_at is null))
     and (cast(:parent as text) is null or l.parent_run_id = :parent)
     and (cast(:key as text) is null or l.key = :key)
@@ -153,6 +158,52 @@ select * from (
 ) f
 union all
 select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+
+-- name: look_runs_of_subject
+-- Of events about one thing, if there are no more of them than are looked at; see `count_of_subject`.
+with looked as (
+  select r.run_id, r.workflow, r.state, r.source, r.event_id, r.problem_at, r.dismissed_at, r.parent_run_id,
+    r.key, r.error, r.reason
+  from (
+    select e.source, e.id from {t}event e{by_subject}
+    where e.namespace = :namespace and e.subject = :subject and e.subject is not null
+    limit :look
+  ) e
+  join {t}run r{by_identity}
+    on r.namespace = :namespace and r.source = e.source and r.source is not null and r.event_id = e.id
+  where r.run_id < :before and r.run_id >= :since
+    and r.created_at >= :created_since and r.created_at < :created_until
+  order by r.run_id desc
+  limit :look
+)
+select * from (
+  select l.run_id, 0 as is_edge from looked l
+  where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:state as text) is null or l.state = :state)
+    and (cast(:source as text) is null or l.source = :source)
+    and (cast(:event_id as text) is null or l.event_id = :event_id)
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
+      select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
+        and (cast(:type as text) is null or e.type = :type)
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
+    and (cast(:problems as {int}) = 0 or (l.problem_at is not null and l.dismissed_at is null))
+    and (cast(:parent as text) is null or l.parent_run_id = :parent)
+    and (cast(:key as text) is null or l.key = :key)
+    and (cast(:error as text) is null
+         or lower(coalesce(l.error, '') || ' ' || coalesce(l.reason, '')) like '%' || cast(:error as text) || '%')
+  order by l.run_id desc
+  limit :limit
+) f
+union all
+select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+
+-- name: count_of_subject
+select count(*) from (
+  select 1 as one from {t}event e{by_subject}
+  where e.namespace = :namespace and e.subject = :subject and e.subject is not null
+  limit :limit
+) e
 
 -- name: look_children
 -- What a run started or called.
@@ -172,10 +223,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
     and (cast(:problems as {int}) = 0 or (l.problem_at is not null and l.dismissed_at is null))
     and (cast(:parent as text) is null or l.parent_run_id = :parent)
     and (cast(:key as text) is null or l.key = :key)
@@ -203,10 +255,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
     and (cast(:error as text) is null
          or lower(coalesce(l.error, '') || ' ' || coalesce(l.reason, '')) like '%' || cast(:error as text) || '%')
   order by l.run_id desc
@@ -231,10 +284,11 @@ select * from (
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
-    and ((cast(:type as text) is null and cast(:subject as text) is null) or exists (
+    and ((cast(:type as text) is null and cast(:subject as text) is null) or (
       select 1 from {t}event e where e.namespace = :namespace and e.source = l.source and e.id = l.event_id
         and (cast(:type as text) is null or e.type = :type)
-        and (cast(:subject as text) is null or e.subject = :subject)))
+        and (cast(:subject as text) is null or e.subject = :subject)
+      limit 1) is not null)
     and (cast(:error as text) is null
          or lower(coalesce(l.error, '') || ' ' || coalesce(l.reason, '')) like '%' || cast(:error as text) || '%')
   order by l.run_id desc
@@ -258,9 +312,39 @@ select * from (
     and (cast(:id as text) is null or l.id = :id)
     and (cast(:type as text) is null or l.type = :type)
     and (cast(:subject as text) is null or l.subject = :subject)
-    and (cast(:without_runs as {int}) = 0 or not exists (
+    and (cast(:without_runs as {int}) = 0 or (
       select 1 from {t}run r{by_identity}
-      where r.namespace = :namespace and r.source = l.source and r.source is not null and r.event_id = l.id))
+      where r.namespace = :namespace and r.source = l.source and r.source is not null and r.event_id = l.id
+      limit 1) is null)
+  order by l.received_at desc, l.source desc, l.id desc
+  limit :limit
+) f
+union all
+select * from (
+  select l.*, 1 from looked l where (select count(*) from looked) >= :look
+  order by l.received_at, l.source, l.id
+  limit 1
+) e
+
+-- name: look_events_of_subject
+-- Likewise, by the partial index on the subject.
+with looked as (
+  select e.source, e.id, e.type, e.received_at, e.subject, e.occurred_at from {t}event e{by_subject}
+  where e.namespace = :namespace and e.subject = :subject and e.subject is not null and e.received_at > 0 and e.received_at >= :since
+    and (e.received_at, e.source, e.id) < (:before_at, :before_source, :before_id)
+  order by e.received_at desc, e.source desc, e.id desc
+  limit :look
+)
+select * from (
+  select l.*, 0 as is_edge from looked l
+  where (cast(:source as text) is null or l.source = :source)
+    and (cast(:id as text) is null or l.id = :id)
+    and (cast(:type as text) is null or l.type = :type)
+    and (cast(:subject as text) is null or l.subject = :subject)
+    and (cast(:without_runs as {int}) = 0 or (
+      select 1 from {t}run r{by_identity}
+      where r.namespace = :namespace and r.source = l.source and r.source is not null and r.event_id = l.id
+      limit 1) is null)
   order by l.received_at desc, l.source desc, l.id desc
   limit :limit
 ) f

@@ -115,12 +115,38 @@ def a_look_for_events_takes_every_filter_and_stops(stores: StoreFactory) -> None
     assert found(type="paid", subject="x") == ["a"]
     assert found(without_runs=True) == ["c", "a"]
     assert found(without_runs=True, source="stripe") == ["a"]
-    first = process.store.look_for_events(EventLook(subject="x", source="stripe", look=2))
+    first = process.store.look_for_events(EventLook(id="a", look=2))
     assert (first.events, first.edge) == ([], (START + 2, "github", "c"))
-    (row,) = process.store.look_for_events(
-        EventLook(subject="x", source="stripe", look=2, before=first.edge)
-    ).events
+    (row,) = process.store.look_for_events(EventLook(id="a", look=2, before=first.edge)).events
     assert (row.id, row.payload) == ("a", None)
+
+
+def what_is_about_one_subject_is_found_beside_any_number_of_others(stores: StoreFactory) -> None:
+    """Events and their runs, however little is looked at; where a subject is frequent a look stops."""
+    process = Process(stores)
+    for number in range(3):
+        process.accept(accept(f"evt_{number}", "fulfil", "invoice", subject="order-1", at=START + number))
+    for number in range(3, 9):
+        process.accept(accept(f"evt_{number}", subject="order-2", at=START + number))
+
+    events = process.store.look_for_events(EventLook(subject="order-1", look=4))
+    assert ([row.id for row in events.events], events.edge) == (["evt_2", "evt_1", "evt_0"], None)
+    assert _ids(process.store, subject="order-1", look=7)[0] == [
+        "evt_2",
+        "evt_2",
+        "evt_1",
+        "evt_1",
+        "evt_0",
+        "evt_0",
+    ]
+    assert _ids(process.store, subject="order-1", workflow="invoice", look=7)[0] == [
+        "evt_2",
+        "evt_1",
+        "evt_0",
+    ]
+    assert _ids(process.store, subject="order-1", type="sent", look=7)[0] == []
+    found, edge = _ids(process.store, subject="order-2", look=4)
+    assert (found, edge is not None) == (["evt_8", "evt_7", "evt_6", "evt_5"], True)
 
 
 def live_states_and_open_problems_are_counted_up_to_a_cap(stores: StoreFactory) -> None:

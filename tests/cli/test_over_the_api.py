@@ -1,0 +1,89 @@
+"""The same commands over the REST API of a served instance: its answers, its verbs, its refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from onceward.cli.main import main
+from tests.cli.running import environment, onceward, running
+
+SHOP = """
+from onceward import App, Context, Event, Permanent, Retry
+
+app = App("sqlite:///shop.db", poll="100ms")
+
+@app.step(retry=Retry(max_tries=1))
+async def pay(order: str) -> str:
+    raise Permanent("card declined, password=hunter2")
+
+@app.workflow(on="order.paid")
+async def charge(ctx: Context, event: Event) -> str:
+    return await pay(event.payload["order"])
+
+@app.workflow
+async def sell(ctx: Context) -> None:
+    for number in range(3):
+        await ctx.step.emit(f"order {number}", "order.paid", {"order": str(number)})
+"""
+SELL = """
+import asyncio
+import shop
+
+async def main() -> None:
+    async with shop.app:
+        await (await shop.app.start(shop.sell)).result()
+
+asyncio.run(main())
+"""
+
+
+def test_the_commands_reach_an_instance_over_its_api(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    subprocess.run([sys.executable, "-c", SELL], cwd=tmp_path, env=environment(), check=True, timeout=60)
+    made = onceward("tokens", "add", "robot", "--role", "operator", "shop:app", cwd=tmp_path)
+    found = re.search(r"^owt_\S+$", made.stdout, re.MULTILINE)
+    assert found is not None, made.stdout + made.stderr
+
+    with running("serve", "shop:app", "--port", "0", cwd=tmp_path) as server:
+        env = {"ONCEWARD_API_URL": f"http://127.0.0.1:{server.port()}", "ONCEWARD_TOKEN": found[0]}
+
+        def told(*arguments: str, token: str = "") -> tuple[int, str]:
+            given = env | ({"ONCEWARD_TOKEN": token} if token else {})
+            done = CliRunner(env=given).invoke(main, list(arguments), prog_name="onceward")
+            return done.exit_code, done.output
+
+        def failed() -> list[str]:
+            status, text = told("runs", "list", "--state", "failed", "--json")
+            assert status == 0, text
+            return [run["run_id"] for run in json.loads(text)["items"]]
+
+        for run_id in json.loads(told("runs", "list", "--workflow", "charge", "--json")[1])["items"]:
+            assert told("runs", "tail", run_id["run_id"])[0] == 1
+        runs = failed()
+        assert len(runs) == 3
+        shown = told("runs", "show", runs[0])[1]
+        assert "card declined, password=[redacted]" in shown
+        assert "pay" in told("runs", "restart", runs[0], "--dry-run")[1]
+        refused = told("runs", "restart", runs[0])
+        assert refused[0] == 1
+        assert "--acknowledge" in refused[1]
+        assert (
+            json.loads(told("runs", "restart", runs[0], "--acknowledge", "--json")[1])[0]["generation"] == 2
+        )
+        assert told("runs", "tail", runs[0])[0] == 1
+
+        done = told("runs", "dismiss", "--problems", "--yes", "--request", "mend", "--json")
+        assert (done[0], json.loads(done[1])["done"]) == (0, 3)
+        assert told("dead", "--check")[0] == 0
+        audits = json.loads(told("runs", "show", runs[0], "--json")[1])["audits"]
+        assert [entry["verb"] for entry in audits] == ["restart", "dismiss"]
+        assert all("robot" in entry["actor"] for entry in audits)
+        assert "alive" in told("workers")[1]
+        assert told("runs", "show", "nope")[0] == 1
+        assert told("workers", token="owt_wrong")[0] == 2

@@ -272,7 +272,9 @@ class Desk:
             if restart is not None:
                 reply = await self.planner.joined(restart, first, run)
             if reply is not None:
-                return reply
+                # By this very request, if it came twice at once.
+                is_ours = request_id is not None and await self._is_done(request_id, verb, run_id)
+                return steering.done_before(run) if is_ours else reply
             copies, seq, detail = (
                 ([], None, None) if restart is None else await self.planner.agreed(restart, run)
             )

@@ -32,7 +32,7 @@ from onceward.core.model import Millis
 
 PAGE_MAX = 200
 BULK_MAX = 10_000
-COUNT_MAX = 10_000
+COUNT_MAX = 2_000
 ACKNOWLEDGED = "acknowledged"
 """In place of a plan's token: whatever happens again outside."""
 

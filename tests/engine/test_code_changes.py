@@ -224,7 +224,7 @@ def app_of(url: str, code: Code, stop: str, *, is_new: bool) -> tuple[World, Any
         elif stop == "failed" and not is_new:
             raise ValueError("the old code was wrong")
         elif stop == "thrown out":
-            await ctx.step.run("last", (lambda: None) if is_new else _for_ever, retry=ONCE)
+            await ctx.step.run("last", (lambda: None) if is_new else _for_ever, retry=ONCE, unknown="retry")
         return result
 
     return world, flow

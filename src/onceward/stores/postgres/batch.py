@@ -294,7 +294,7 @@ class PackedBatch:
 
     def _touched(self) -> bytes:
         """Give the runs whose rows in the queue are written, in order."""
-        return text_array(sorted({row.run_id for row in (*self._moves, *self._wakes)}))
+        return text_array(sorted({row.run_id for row in self._moves} | {row.run_id for row in self._wakes}))
 
     def _make_wait_calls(self) -> None:
         if self._waits:

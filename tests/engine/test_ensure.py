@@ -1,4 +1,4 @@
-"""Look before you create: what a first attempt left is found, and nothing is made twice."""
+"""Look before you create: what a first try left is found, and nothing is made twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``step.ensure``: look for what a first attempt left, and create it only if nothing is there."""
+"""``step.ensure``: look for what a first try left, and create it only if nothing is there."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class StepVerbs(TransactionVerbs, WaitVerbs):
     ) -> Any:
         """Give what *find* finds, else what *create* creates; saved as one step.
 
-        A first attempt that created something and died before that was saved is found by the next.
+        A first try that created something and died before that was saved is found by the next.
 
         Args:
             name: what identifies the step.

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from onceward.core import ids, json_plain
+from onceward.core import ids
 from onceward.core.model import EventRow, WaitRow
 from onceward.core.paths import from_data, holds
 from onceward.core.ports import Accept, Batch, BatchResult, EventPlace
+from onceward.core.rules import fields_of
 from onceward.core.triggers import OWN, is_own
 
 EventKey = tuple[str, str]
@@ -86,18 +87,7 @@ class Seen:
 
     def _named(self) -> Mapping[str, Any]:
         if self._fields is None:
-            event = self.event
-            self._fields = {
-                "namespace": self._namespace,
-                "source": event.source,
-                "id": event.id,
-                "type": event.type,
-                "subject": event.subject,
-                "payload": None if event.payload is None else json_plain.decode_plain(event.payload),
-                "occurred_at": event.occurred_at,
-                "received_at": event.received_at,
-                "version": None,
-            }
+            self._fields = fields_of(self.event, self._namespace)
         return self._fields
 
 

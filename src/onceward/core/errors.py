@@ -534,7 +534,7 @@ class RunCancelled(BaseException):
 # Saved failures and tracebacks name an error by its module; it shall be the one to import it from.
 for _error in (
     AlreadyCompleted, CallOutsideStep, ConfigError, DeadlineExceeded, HistoryMismatch, IdClash, KeyCycle, KeyTaken, NotAwaited, NotFound, NotStorable,
-    OncewardError, OutcomeUnknown, Permanent, PlanNeeded, RetryLater, RunCancelled, RunFailed, RunWasCancelled,
+    OncewardError, OutcomeUnknown, Permanent, PlanNeeded, PromiseOver, RetryLater, RunCancelled, RunFailed, RunWasCancelled,
     StateConflict, StepFailed, StepMisuse, StepNameRepeated, StepTimedOut, StoreUnavailable, Suspended,
     TransactionMisuse, ValueTooLarge, WaitTimedOut, WorkflowUnknown,
 ):  # fmt: skip

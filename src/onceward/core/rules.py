@@ -13,13 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from onceward.core import json_plain
 from onceward.core.errors import ConfigError
 from onceward.core.paths import Expr, evaluate, from_data, to_data
 from onceward.core.shown import shown
+
+if TYPE_CHECKING:
+    from onceward.core.model import EventRow
 
 Place: TypeAlias = Expr | Callable[[Any], Any]
 """Where a value is in an event: an expression over it, or a function of the `Event`."""
@@ -171,6 +175,28 @@ def checked_place(place: Any, what: str) -> Place:
         means="It is a place in the event, or a function of the event.",
         todo=f'Write for example {what}=event.payload["{what}"], with `from onceward import event`.',
     )
+
+
+def fields_of(event: EventRow, namespace: str, version: int | None = None) -> dict[str, Any]:
+    """Give a stored event by the names that expressions use.
+
+    Args:
+        event: as it is stored; its payload is decoded.
+        namespace: of this process.
+        version: what its source says that it is; never its time instead: a mark of milliseconds would
+            make every later number stale.
+    """
+    return {
+        "namespace": namespace,
+        "source": event.source,
+        "id": event.id,
+        "type": event.type,
+        "subject": event.subject,
+        "payload": None if event.payload is None else json_plain.decode_plain(event.payload),
+        "occurred_at": event.occurred_at,
+        "received_at": event.received_at,
+        "version": version,
+    }
 
 
 def read(place: Place, fields: Mapping[str, Any], event: Any) -> Any:

@@ -32,7 +32,7 @@ from onceward.core.idempotency import business_parts
 from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
-from onceward.runtime import ending, promising, starts, waiting, waits
+from onceward.runtime import ending, fixed, promising, starts, waiting
 from onceward.runtime.branches import LAST_WORDS_ROUNDS, Branches
 from onceward.runtime.cancel import Cancel
 from onceward.runtime.functions import facts_of, is_coroutine_function
@@ -389,7 +389,7 @@ class Execution(Journal):
     ) -> Any:
         """Give a step's saved result, or run it, try by try, and save what comes of it."""
         key = self._enter(name, item, caller)
-        try:
+        try:  # as in `_verb`, without what a context manager costs each step
             if options.undo is not None:
                 self.undoing.note(self, key, function, args, kwargs, options)
             has_records = self.recall.is_needed(self.cancel.is_on) or self.undoing.is_rewinding
@@ -429,19 +429,14 @@ class Execution(Journal):
     async def undo(self, name: str, item: str, caller: object) -> list[str]:
         """Undo what was done before this point of the code; give the steps, the last one first."""
         key = self._enter(name, item, caller)
-        try:
+        with self._verb(key, UNDO):
             return await self.undoing.here(self, key)
-        except asyncio.CancelledError as error:
-            self._note_cut(key, UNDO, error)
-            raise
-        finally:
-            self._leave()
 
     async def sleep(self, name: str, item: str, delay_ms: Millis, caller: object) -> None:
         """Return when the deadline that was fixed at the first time has passed."""
         key = self._enter(name, item, caller)
         with self._verb(key, "sleep"):
-            await waits.sleep(self, key, delay_ms)
+            await fixed.sleep(self, key, delay_ms)
 
     async def wait(
         self,
@@ -488,21 +483,16 @@ class Execution(Journal):
     async def value(self, kind: str, name: str, item: str, caller: object) -> Any:
         """Draw once, save, and give the same for ever."""
         key = self._enter(name, item, caller)
-        with self._verb(key, waits.kind_of(kind)):
-            return await waits.value(self, key, kind)
+        with self._verb(key, fixed.kind_of(kind)):
+            return await fixed.value(self, key, kind)
 
     async def emit(
         self, name: str, item: str, type_: str, payload: Any, subject: str | None, caller: object
     ) -> tuple[str, str]:
         """Emit once, together with the checkpoint that says so."""
         key = self._enter(name, item, caller)
-        try:
+        with self._verb(key, "emit"):
             return await starts.emit(self, key, type_, payload, subject)
-        except asyncio.CancelledError as error:
-            self._note_cut(key, "emit", error)
-            raise
-        finally:
-            self._leave()
 
     def emit_inside(
         self,
@@ -532,13 +522,8 @@ class Execution(Journal):
     ) -> Any:
         """Start a child once; give its id, or wait for its outcome and save that."""
         key = self._enter(name, item, caller)
-        try:
+        with self._verb(key, "call" if is_called else "start"):
             return await starts.start(self, key, workflow, args, kwargs, is_called=is_called)
-        except asyncio.CancelledError as error:
-            self._note_cut(key, "call" if is_called else "start", error)
-            raise
-        finally:
-            self._leave()
 
     def start_inside(
         self,

@@ -13,10 +13,10 @@ import msgspec
 
 from onceward.authoring.event import Event
 from onceward.authoring.workflow import Workflow
-from onceward.core import ids, json_plain
+from onceward.core import ids
 from onceward.core.model import EventRow, NewRun
 from onceward.core.paths import Expr
-from onceward.core.rules import Place, Rules, key_text, read, version_text
+from onceward.core.rules import Place, Rules, fields_of, key_text, read, version_text
 from onceward.core.shown import shown
 from onceward.runtime.records import one_line
 
@@ -53,19 +53,7 @@ class Reading:
 
     def _named(self) -> dict[str, Any]:
         if self._fields is None:
-            event = self._event
-            self._fields = {
-                "namespace": self._namespace,
-                "source": event.source,
-                "id": event.id,
-                "type": event.type,
-                "subject": event.subject,
-                "payload": None if event.payload is None else json_plain.decode_plain(event.payload),
-                "occurred_at": event.occurred_at,
-                "received_at": event.received_at,
-                # Never the time instead: a mark of milliseconds would make every later number stale.
-                "version": self._version,
-            }
+            self._fields = fields_of(self._event, self._namespace, self._version)
         return self._fields
 
 

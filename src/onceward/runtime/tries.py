@@ -62,6 +62,10 @@ class Call:
     kind: str = "run"
     of: StepKey | None = None
 
+    def row(self, execution: Execution, state: StepState, started_at: Millis, **more: Any) -> StepRow:
+        """Give the step's next record, with what its records say of its options."""
+        return execution.row(self.key, self.kind, state, started_at, **more, **self.options.recorded)
+
     async def look(self, execution: Execution, begun: Begun) -> Any:
         """Give what the step's check function says, called with the step's arguments."""
         check: Any = self.options.unknown
@@ -155,15 +159,7 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
         except asyncio.CancelledError as error:
             if execution.is_from_outside(error):
                 kept = None if begun is None else begun.to_text()
-                row = execution.row(
-                    key,
-                    call.kind,
-                    StepState.CUT,
-                    key_since or first_at,
-                    tries=tries,
-                    begun=kept,
-                    **options.recorded,
-                )
+                row = call.row(execution, StepState.CUT, key_since or first_at, tries=tries, begun=kept)
                 execution.save(row)
                 raise
             failure: BaseException = error
@@ -174,9 +170,7 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
         except BaseException as error:  # noqa: BLE001 - a body may raise anything; it is the step's failure
             failure = error
         else:
-            row = execution.row(
-                key, call.kind, StepState.DONE, began_at, tries=tries, output=text, **options.recorded
-            )
+            row = call.row(execution, StepState.DONE, began_at, tries=tries, output=text)
             execution.save(row, frame.accepts)
             if execution.recall.has_queue():
                 await execution.recall.take_turn()
@@ -197,16 +191,7 @@ async def _happened(
     execution: Execution, call: Call, found: unknown.Found, started_at: Millis, tries: int
 ) -> Any:
     """Save a result that was found out, and give it."""
-    row = execution.row(
-        call.key,
-        call.kind,
-        StepState.DONE,
-        started_at,
-        tries=tries,
-        output=found.text,
-        **call.options.recorded,
-    )
-    execution.save(row)
+    execution.save(call.row(execution, StepState.DONE, started_at, tries=tries, output=found.text))
     if execution.recall.has_queue():
         await execution.recall.take_turn()
     return found.value
@@ -299,16 +284,7 @@ async def _failed_try(
         await unknown.ask(execution, call, begun, tries, started_at)
     if decision.delay_ms is None:
         text = error_text(failure, is_final=retry.is_final(failure))
-        row = execution.row(
-            key,
-            call.kind,
-            StepState.FAILED,
-            started_at,
-            tries=tries,
-            error=text,
-            begun=kept,
-            **call.options.recorded,
-        )
+        row = call.row(execution, StepState.FAILED, started_at, tries=tries, error=text, begun=kept)
         execution.save(row)
         if execution.recall.has_queue():
             await execution.recall.take_turn()
@@ -325,18 +301,10 @@ async def _failed_try(
         one_line(failure),
     )
     wake_at = now + decision.delay_ms
-    execution.save(
-        execution.row(
-            key,
-            call.kind,
-            StepState.OPEN,
-            started_at,
-            tries=tries,
-            error=text,
-            wake_at=wake_at,
-            begun=kept if call.options.if_unknown == "retry" else None,
-            **call.options.recorded,
-        )
+    kept = kept if call.options.if_unknown == "retry" else None
+    row = call.row(
+        execution, StepState.OPEN, started_at, tries=tries, error=text, wake_at=wake_at, begun=kept
     )
+    execution.save(row)
     await execution.durable()
     await execution.parking.back_off(wake_at)

@@ -60,15 +60,7 @@ class Found:
 def begin(execution: Execution, call: Call, frame: Frame, started_at: Millis) -> Begun:
     """Save that a try begins, together with whatever was not durable yet; the caller waits for it."""
     begun = begun_now(execution, frame)
-    row = execution.row(
-        call.key,
-        call.kind,
-        StepState.OPEN,
-        started_at,
-        tries=frame.try_number - 1,
-        begun=begun.to_text(),
-        **call.options.recorded,
-    )
+    row = call.row(execution, StepState.OPEN, started_at, tries=frame.try_number - 1, begun=begun.to_text())
     execution.save(row)
     return begun
 
@@ -136,16 +128,7 @@ def _fail(execution: Execution, call: Call, begun: Begun, started_at: Millis) ->
     )
     text = error_text(error, is_final=True)
     tries, kept = begun.try_number, begun.to_text()
-    row = execution.row(
-        call.key,
-        call.kind,
-        StepState.FAILED,
-        started_at,
-        tries=tries,
-        error=text,
-        begun=kept,
-        **call.options.recorded,
-    )
+    row = call.row(execution, StepState.FAILED, started_at, tries=tries, error=text, begun=kept)
     execution.save(row)
     raise failure_of(row)
 
@@ -193,16 +176,7 @@ async def _check(
     begun = msgspec.structs.replace(begun, checks=checks)
     wake_at = worker.now_ms() + decision.delay_ms
     text = begun.to_text()
-    row = execution.row(
-        call.key,
-        call.kind,
-        StepState.OPEN,
-        started_at,
-        tries=tries,
-        wake_at=wake_at,
-        begun=text,
-        **call.options.recorded,
-    )
+    row = call.row(execution, StepState.OPEN, started_at, tries=tries, wake_at=wake_at, begun=text)
     execution.save(row)
     await execution.durable()
     await execution.parking.back_off(wake_at)
@@ -225,15 +199,7 @@ async def ask(execution: Execution, call: Call, begun: Begun, tries: int, starte
     )
     known_results.setdefault(execution.worker, {})[execution.run.workflow, call.key.name] = call.facts.result
     text = begun.to_text()
-    row = execution.row(
-        call.key,
-        call.kind,
-        StepState.OPEN,
-        started_at,
-        tries=tries,
-        begun=text,
-        **call.options.recorded,
-    )
+    row = call.row(execution, StepState.OPEN, started_at, tries=tries, begun=text)
     execution.questions[call.key] = row
     try:
         await execution.parking.park(None)

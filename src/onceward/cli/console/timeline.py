@@ -18,7 +18,7 @@ PIPED_WIDTH = 100
 SAID_WIDTH = 26
 """What stands behind a bar: a length and a few words."""
 
-WAITS = frozenset({"sleep", "call", "wait", "wait_for", "promise"})
+WAITS = frozenset({"sleep", "call", "wait", "promise"})
 """Kinds of steps in which nothing of the run's works."""
 
 

@@ -266,12 +266,11 @@ class PackedBatch:
                 kept_max=parameter(DELIVERIES_KEPT_MAX),
             )
         if self._moves:
-            touched = {row.run_id for row in self._moves} | {row.run_id for row in self._wakes}
             if self._freed:
                 ended = text_array(sorted(row.run_id for row in self._freed))
-                self._add("lock_queue_joined", run_ids=text_array(sorted(touched)), ended=ended)
+                self._add("lock_queue_joined", run_ids=self._touched(), ended=ended)
             elif self._wakes or len({move.is_out for move in self._moves}) > 1:
-                self._add("lock_queue", run_ids=text_array(sorted(touched)))
+                self._add("lock_queue", run_ids=self._touched())
             self._add("move_runs", moves=encode_rows(self._moves))
         if self._attempts:
             self._add("log_attempts", attempts=encode_rows(self._attempts))
@@ -292,6 +291,10 @@ class PackedBatch:
                 suspects=parameter(int(claim.suspects)),
                 limit=parameter(claim.limit),
             )
+
+    def _touched(self) -> bytes:
+        """Give the runs whose rows in the queue are written, in order."""
+        return text_array(sorted({row.run_id for row in self._moves} | {row.run_id for row in self._wakes}))
 
     def _make_wait_calls(self) -> None:
         if self._waits:

@@ -89,7 +89,7 @@ select * from (
   limit :limit
 ) f
 union all
-select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+select edge.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) edge where edge.seen >= :look
 
 -- name: look_runs_of_event
 -- Of one event, by the identity index.
@@ -123,7 +123,7 @@ select * from (
   limit :limit
 ) f
 union all
-select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+select edge.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) edge where edge.seen >= :look
 
 -- name: look_runs_of_key
 -- Of one key, by its partial index.
@@ -157,7 +157,7 @@ select * from (
   limit :limit
 ) f
 union all
-select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+select edge.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) edge where edge.seen >= :look
 
 -- name: look_runs_of_subject
 -- Of events about one thing, if there are no more of them than are looked at; see `count_of_subject`.
@@ -168,9 +168,9 @@ with looked as (
     select e.source, e.id from {t}event e{by_subject}
     where e.namespace = :namespace and e.subject = :subject and e.subject is not null
     limit :look
-  ) e
+  ) about
   join {t}run r{by_identity}
-    on r.namespace = :namespace and r.source = e.source and r.source is not null and r.event_id = e.id
+    on r.namespace = :namespace and r.source = about.source and r.source is not null and r.event_id = about.id
   where r.run_id < :before and r.run_id >= :since
     and r.created_at >= :created_since and r.created_at < :created_until
   order by r.run_id desc
@@ -196,14 +196,14 @@ select * from (
   limit :limit
 ) f
 union all
-select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+select edge.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) edge where edge.seen >= :look
 
 -- name: count_of_subject
 select count(*) from (
   select 1 as one from {t}event e{by_subject}
   where e.namespace = :namespace and e.subject = :subject and e.subject is not null
   limit :limit
-) e
+) counted
 
 -- name: look_children
 -- What a run started or called.
@@ -237,7 +237,7 @@ select * from (
   limit :limit
 ) f
 union all
-select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+select edge.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) edge where edge.seen >= :look
 
 -- name: look_problems
 -- Failed and held ones that nobody dismissed.
@@ -266,7 +266,7 @@ select * from (
   limit :limit
 ) f
 union all
-select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+select edge.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) edge where edge.seen >= :look
 
 -- name: look_failures
 -- All failed and held ones.
@@ -295,7 +295,7 @@ select * from (
   limit :limit
 ) f
 union all
-select e.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) e where e.seen >= :look
+select edge.run_id, 1 from (select min(run_id) as run_id, count(*) as seen from looked) edge where edge.seen >= :look
 
 -- name: look_events
 -- Newest first; likewise.
@@ -324,7 +324,7 @@ select * from (
   select l.*, 1 from looked l where (select count(*) from looked) >= :look
   order by l.received_at, l.source, l.id
   limit 1
-) e
+) edge
 
 -- name: look_events_of_subject
 -- Likewise, by the partial index on the subject.
@@ -353,7 +353,7 @@ select * from (
   select l.*, 1 from looked l where (select count(*) from looked) >= :look
   order by l.received_at, l.source, l.id
   limit 1
-) e
+) edge
 
 -- name: tally_queue
 -- How many runs stand in which live state: of those that somebody holds, that are due and that are not
@@ -390,7 +390,7 @@ select min(q.due_at) from {t}queue q where q.namespace = :namespace and q.proces
 -- name: count_unparsed
 select count(*) from (
   select 1 as one from {t}unparsed u where u.namespace = :namespace limit :limit
-) u
+) counted
 
 -- name: owned_counts
 select q.process_id, count(*) from {t}queue q{by_owner}

@@ -366,6 +366,9 @@ delete from {t}wait where namespace = ? and run_id = ?
 -- name: end_offers
 delete from {t}offer where namespace = ? and run_id = ?
 
+-- name: any_waits
+select 1 from {t}wait where namespace = ? limit 1
+
 -- name: waits_for
 select {wait} from {t}wait w{by_type} where w.namespace = ? and w.type = ? and w.subject = ?
 

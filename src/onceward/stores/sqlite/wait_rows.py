@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onceward.core.model import WaitRow
@@ -12,10 +12,13 @@ from onceward.stores.rows import to_values
 
 
 def waits_at(
-    connection: sqlite3.Connection, sql: Mapping[str, str], namespace: str, places: Iterable[EventPlace]
+    connection: sqlite3.Connection, sql: Mapping[str, str], namespace: str, places: Sequence[EventPlace]
 ) -> list[WaitRow]:
     """Give the open waits at these places."""
     rows: list[tuple[Any, ...]] = []
+    # A batch of deliveries has a place or two for each of them, and mostly nobody waits for anything.
+    if not places or connection.execute(sql["any_waits"], (namespace,)).fetchone() is None:
+        return []
     for place in places:
         rows += connection.execute(sql["waits_for"], (namespace, place.type, place.subject))
     return to_values(WaitRow, rows)

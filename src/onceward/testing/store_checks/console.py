@@ -121,6 +121,25 @@ def a_look_for_events_takes_every_filter_and_stops(stores: StoreFactory) -> None
     assert (row.id, row.payload) == ("a", None)
 
 
+def filters_that_want_to_be_sql_find_what_they_say(stores: StoreFactory) -> None:
+    """What is asked for is bound: a text is compared as it is, whatever stands in it (B077)."""
+    process = Process(stores)
+    process.accept(accept("evt_1", subject="order-1"))
+    hostile = "order-1' or '1'='1' --"
+    process.accept(accept(hostile, subject=hostile, type=hostile))
+
+    def runs(**where: object) -> list[str]:
+        return _ids(process.store, **where)[0]
+
+    for field in ("workflow", "source", "event_id", "key", "parent", "error"):
+        assert runs(**{field: hostile}) == ([hostile] if field == "event_id" else []), field
+    assert runs(type=hostile) == runs(subject=hostile) == [hostile]
+    for field in ("id", "type", "subject"):
+        found = process.store.look_for_events(EventLook(**{field: hostile})).events  # type: ignore[arg-type]
+        assert [row.id for row in found] == [hostile], field
+    assert process.store.look_for_events(EventLook(source=hostile)).events == []
+
+
 def what_is_about_one_subject_is_found_beside_any_number_of_others(stores: StoreFactory) -> None:
     """Events and their runs, however little is looked at; where a subject is frequent a look stops."""
     process = Process(stores)

@@ -20,21 +20,13 @@ from starlette.responses import HTMLResponse, Response
 from onceward.core.model import Millis
 from onceward.version import __version__
 from onceward.web.access import Principal, Role
+from onceward.web.auth import headers
 from onceward.web.dashboard import words
 from onceward.web.dashboard.assets import Assets
 from onceward.web.receiver import path_below_mount
 
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    # Not "no-referrer": with that a browser sends "Origin: null" with our own forms.
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
+HEADERS = {name.decode(): value.decode() for name, value in headers.HEADERS}
+"""On pages themselves as well: routes that are mounted without the site are no less inert."""
 THEME_COOKIE = "onceward_theme"
 THEMES = ("light", "dark")
 

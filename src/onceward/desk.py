@@ -425,7 +425,7 @@ class Desk:
         choice = choice_with(plan, choice)
         if plan is not None or choice != NOTHING_KEPT:
             rows: list[StepRow] = await self.ask("steps", run_id)
-            copies = copies_of(old, kept_rows(run_id, rows, choice))
+            copies = copies_of(old, kept_rows(run_id, rows, choice, is_for_replay=True))
             if plan is not None:
                 made, copies = await self.planner.planned(Verb.REPLAY, old, rows, choice, given)
                 check_acknowledged(plan, made)

@@ -153,7 +153,7 @@ class Planner:
     ) -> tuple[Plan, list[StepRow]]:
         """Give the plan of a verb for a run as it was read, and the records that would be copied."""
         desk = self._desk
-        kept = kept_rows(run.run_id, rows, choice)
+        kept = kept_rows(run.run_id, rows, choice, is_for_replay=verb is Verb.REPLAY)
         reopened: set[StepKey] = set()
         warnings = []
         now = desk.now_ms()

@@ -32,7 +32,7 @@ def step(name: str, seq: int, state: StepState = StepState.DONE, **changes: Any)
 def plan_of(
     run: RunRow, rows: list[StepRow], choice: Choice = NOTHING_KEPT, *, now: int = NOW, **more: Any
 ) -> Plan:
-    kept = kept_rows(run.run_id, rows, choice)
+    kept = kept_rows(run.run_id, rows, choice, is_for_replay=False)
     reply = decide(Verb.RESTART, run, now=now, actor="a", audit_id="x", copies=kept).reply
     return make_plan(
         Verb.RESTART,
@@ -141,7 +141,7 @@ def test_kept_rows_by_choice() -> None:
     rows = [step(name, seq, state) for seq, (name, state) in enumerate(zip("abcde", states, strict=True))]
 
     def names(*choice: Any) -> str:
-        return "".join(row.name for row in kept_rows("run_1", rows, choice_of(*choice)))
+        return "".join(row.name for row in kept_rows("run_1", rows, choice_of(*choice), is_for_replay=False))
 
     assert names(None, None, None) == ""
     assert names(None, (), None) == ""

@@ -276,6 +276,37 @@ def test_a_restart_that_keeps_it_keeps_the_link(store_url: str) -> None:
     assert run_app(app, scenario) == ["in time", True]
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["waiting", "cancelled"])
+def test_a_replay_makes_its_own_promise_where_the_originals_is_open(
+    store_url: str, is_cancelled: bool
+) -> None:
+    app, sent = promising_app(store_url), list[str]()
+    flow = asking(app, sent, timeout=None)
+
+    async def scenario() -> list[Any]:
+        handle, token = await asked(app, flow, sent)
+        if is_cancelled:
+            await handle.cancel()
+            await eventually_async(lambda: _is_cancelled(handle))
+        with pytest.raises(ConfigError, match="promise to that run"):
+            await handle.replay(keep="approval")
+        again = await handle.replay(drop="send mail")
+        await eventually_async(lambda: has_left(app, again))
+        assert len(set(sent)) == 2
+        await app.complete_promise(sent[-1], "the copy's")
+        if not is_cancelled:
+            await app.complete_promise(token, "the original's")
+            assert await handle.result("10s") == "the original's"
+            copy = await handle.replay(keep="approval")
+            assert await copy.result("10s") == "the original's"
+        return [await again.result("10s"), len(set(sent))]
+
+    async def _is_cancelled(handle: RunHandle[Any]) -> bool:
+        return await handle.state() is RunState.CANCELLED
+
+    assert run_app(app, scenario) == ["the copy's", 2]
+
+
 def test_the_secret_can_be_changed_while_a_link_is_out(store_url: str) -> None:
     sent: list[str] = []
     older = promising_app(store_url, promise_secret=OLDER)

@@ -10,10 +10,14 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import pq
 
 from onceward.core import errors, failpoints
 from onceward.core.ports import Accept, Batch, BatchResult, RunFilter
 from onceward.core.states import RunState
+from onceward.stores.postgres.errors import Fault, fault_of
+from onceward.stores.postgres.session import Carried, Result, Session
+from onceward.stores.postgres.statements import statement
 from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.statements import postgres_macros, render
 from onceward.testing import check_invariants
@@ -587,3 +591,28 @@ def test_a_poisoned_batch_leaves_the_connection_usable(stores: Postgres) -> None
     assert type(error) is errors.StoreError
     assert process.accept(accept("evt_2"))
     assert process.store._write_link.backend_pid == pid  # type: ignore[attr-defined]
+
+
+def test_a_farewell_after_the_last_reply_is_a_lost_connection(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may be shut down between the last reply of a round and the end of the round."""
+    with (
+        psycopg.connect(postgres_dsn, autocommit=True) as ended,
+        psycopg.connect(postgres_dsn, autocommit=True) as connection,
+    ):
+        farewell = ended.pgconn.exec_(b"select pg_terminate_backend(pg_backend_pid())")
+        session = Session(connection, pins=None, prepares=False, reply_ms=30_000)
+        heard = session._next_result
+
+        def interrupted() -> Carried[Result]:
+            result = yield from heard()
+            return farewell if result.status == pq.ExecStatus.PIPELINE_SYNC else result
+
+        monkeypatch.setattr(session, "_next_result", interrupted)
+
+        with pytest.raises(psycopg.DatabaseError) as caught:
+            session.transact([statement("one", "select 1").bind({})])
+
+        assert fault_of(caught.value) is Fault.LOST
+        assert not session.is_usable

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from onceward.core import errors, ids
+from onceward.core import errors, ids, promises
 from onceward.core.model import RunRow, StepKey, StepRow
 from onceward.core.shown import shown
 from onceward.core.states import StepState
@@ -79,30 +79,32 @@ def is_named(text: str, key: StepKey) -> bool:
     return text in (key.name, str(key)) or (key.ordinal == 1 and text == f"{key} #1")
 
 
-def kept_rows(run_id: str, rows: Sequence[StepRow], choice: Choice) -> list[StepRow]:
+def kept_rows(run_id: str, rows: Sequence[StepRow], choice: Choice, *, is_for_replay: bool) -> list[StepRow]:
     """Give the records that a choice keeps, in saved order.
 
     Args:
         run_id: of the run, for the error.
         rows: the records of its generation in saved order.
         choice: what to keep.
+        is_for_replay: for another run. That makes anew what can still be completed for this one only.
 
     Raises:
         ConfigError: it names a step that the run has not, or whose record has no outcome to keep.
         StateConflict: steps of the run were undone.
     """
     kept: set[StepKey] = set()
+    left = _open_promises(rows) if is_for_replay else frozenset[StepKey]()
     if choice.from_step is not None:
         (first, *_) = _named(run_id, rows, choice.from_step)
         kept = {row.key for row in rows if row.seq < first.seq and row.state is StepState.DONE}
     elif choice.drop is not None and not choice.keep:
         kept = {row.key for row in rows if row.state is StepState.DONE}
     for text in choice.keep:
-        found = [row for row in _named(run_id, rows, text) if row.state in _OUTCOMES]
+        found = [row for row in _named(run_id, rows, text) if row.state in _OUTCOMES and row.key not in left]
         if not found:
             raise errors.ConfigError(
                 f"Step {shown(text)} of run {run_id} has no outcome that could be kept.",
-                means="It is under way, or was cut off or cancelled.",
+                means="It is under way, or was cut off or cancelled; or it is a promise to that run.",
                 todo="Leave it out of keep=, so that it runs again.",
             )
         kept.update(row.key for row in found)
@@ -114,7 +116,16 @@ def kept_rows(run_id: str, rows: Sequence[StepRow], choice: Choice) -> list[Step
             means="What keeps their records would take them for done. Nothing was started.",
             todo="Restart or replay it without keeping anything.",
         )
-    return [row for row in rows if row.key in kept]
+    return [row for row in rows if row.key in kept and row.key not in left]
+
+
+def _open_promises(rows: Sequence[StepRow]) -> frozenset[StepKey]:
+    """Give the promises of which nothing says that they have ended."""
+    made = [row.key for row in rows if row.kind == "promise"]
+    ended = {row.key for row in rows if row.kind == "promise" and row.state in _OUTCOMES}
+    waits = {key: key._replace(name=key.name + promises.RESULT) for key in made}
+    waited_for = set(waits.values())
+    return frozenset(key for key in made if key not in waited_for and waits[key] not in ended)
 
 
 def _named(run_id: str, rows: Sequence[StepRow], text: str) -> list[StepRow]:

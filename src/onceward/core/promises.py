@@ -15,6 +15,9 @@ from onceward.core.errors import ConfigError
 from onceward.core.model import StepKey
 from onceward.core.shown import shown
 
+RESULT = " result"
+"""Follows a promise's name in that of the step that waits for it."""
+
 TOKEN_CHARS_MAX = 200
 SECRET_CHARS_MIN = 32
 

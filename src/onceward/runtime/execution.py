@@ -27,7 +27,7 @@ from onceward.authoring.expect import RAISES, Label, Parts
 from onceward.authoring.made import MadeCalls
 from onceward.authoring.options import StepOptions
 from onceward.authoring.workflow import Workflow
-from onceward.core import codec, errors
+from onceward.core import codec, errors, promises
 from onceward.core.idempotency import business_parts
 from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
@@ -472,7 +472,7 @@ class Execution(Journal):
         caller: object,
     ) -> Any:
         """Wait for the end of a promise."""
-        key = self._enter(name + promising.RESULT, item, caller)
+        key = self._enter(name + promises.RESULT, item, caller)
         until = promising.to_ms(expires_at)
         with self._verb(key, "promise"):
             is_completed, value = await promising.promised(

@@ -20,9 +20,6 @@ from onceward.runtime.waiting import not_before, timed_out
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
 
-RESULT = " result"
-"""Follows a promise's name in that of the step that waits for it."""
-
 Made = tuple[str, str, datetime | None, str | None]
 
 
@@ -71,7 +68,7 @@ async def promise(execution: Execution, key: StepKey, timeout_ms: Millis | None)
 async def _copied(execution: Execution, key: StepKey, record: StepRow, token_hash: str) -> Made:
     """Give a promise of an older generation, or of the run that this one is a replay of.
 
-    What became of that counts for both.
+    What became of that counts for both; a replay copies it only when it has ended.
     """
     worker = execution.worker
     run_id, generation = msgspec.json.decode(record.origin or "[]", type=tuple[str, int])
@@ -122,7 +119,7 @@ async def _promised(
             key, "promise", StepState.OPEN, worker.now_ms(), record=record, wake_at=expires_at
         )
         execution.save(record)
-    opened = execution.waits.open(key, (), f"promise {key.name.removesuffix(RESULT)}")
+    opened = execution.waits.open(key, (), f"promise {key.name.removesuffix(promises.RESULT)}")
     try:
         await execution.durable()
         while True:

@@ -247,6 +247,8 @@ class Session:
                 raise psycopg.errors.error_from_result(result)  # its farewell; no more will come
             mark = self._awaited.popleft()
             if mark is _SYNC:
+                if status == pq.ExecStatus.FATAL_ERROR:
+                    raise psycopg.errors.error_from_result(result)  # likewise, after the last reply
                 assert status == pq.ExecStatus.PIPELINE_SYNC, f"out of step: {status}"
                 return results
             if mark is None:

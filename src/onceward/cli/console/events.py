@@ -126,7 +126,11 @@ def _identity(event: str) -> tuple[str, str]:
     parts = event.split("/")
     count = 2 if parts[0] in ("emit", "start", "run", "schedule") else 1
     if len(parts) <= count or not all(parts[: count + 1]):
-        raise click.BadParameter(f"{event!r} is not SOURCE/ID.", param_hint="SOURCE/ID")
+        raise click.BadParameter(
+            f"{event!r} is not SOURCE/ID: write the name of its source before it, as `onceward events list` does, "
+            f"e.g. stripe/{event}.",
+            param_hint="SOURCE/ID",
+        )
     return "/".join(parts[:count]), "/".join(parts[count:])
 
 

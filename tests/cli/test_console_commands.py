@@ -292,6 +292,7 @@ def test_causes_that_differ_are_not_retried_together(own: tuple[str, list[str]])
     lines = Told("dead", url=url, columns=None).text.splitlines()
 
     assert f"  onceward runs retry {odd}" in lines
+    assert any(line.startswith(odd) and line.endswith("KeyError: 'order'") for line in lines)
     assert f"  onceward runs retry {' '.join(reversed(runs))}" in lines
     assert not [line for line in lines if "--workflow charge" in line]
 

@@ -14,6 +14,7 @@ from onceward import Context, OutcomeUnknown
 from onceward.cli.main import main
 from tests.console.shop import Shop
 from tests.engine.running import run_app
+from tests.helpers import eventually_async
 from tests.pages import call
 
 BODY = b'{"id": "evt_1", "type": "invoice.paid", "data": {"client_secret": "pi_s"}}'
@@ -380,6 +381,25 @@ def test_events_and_deliveries_are_listed_and_shown(world: World) -> None:
     shown = Told("deliveries", "show", delivery["delivery_id"], url=url)
     assert "pi_s" not in shown.text
     assert "POST http" in shown.text
+
+
+def test_what_was_refused_is_listed_with_what_to_do(sqlite_url: str) -> None:
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> None:
+        headers = shop.stripe.sign(BODY, shop.app.worker.now_ms())
+        await call(shop.app.asgi(), "POST", "/hooks/stripe", headers, BODY + b" ")
+        await eventually_async(shop.app.refusals, what="the refusal is counted")
+
+    run_app(shop.app, scenario)
+    told = Told("deliveries", "refused", url=sqlite_url)
+
+    assert told.status == 0
+    assert told.text.startswith("stripe: no signature matches")
+    assert "  1 time, the last" in told.text
+    assert "told where the code is: onceward deliveries refused --app" in " ".join(told.text.split())
+    assert Told("deliveries", "refused", "--source", "stripe", "--json", url=sqlite_url).json[0]["count"] == 1
+    assert Told("deliveries", "refused", "--source", "other", url=sqlite_url).text == "Nothing was refused.\n"
 
 
 def test_an_address_and_a_store_exclude_each_other(world: World) -> None:

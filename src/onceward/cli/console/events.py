@@ -231,6 +231,30 @@ def _print_deliveries(found: list[DeliveryView]) -> None:
     print_table("DELIVERY", "OUTCOME", "SOURCE", "RECEIVED", "EVENTS", rows=rows, narrow=("EVENTS", "SOURCE"))
 
 
+@deliveries.command("refused", short_help="List what was refused, and why.")
+@click.option("--source", metavar="NAME", help="Of this source.")
+@reaching
+def list_refused(reach: Reach, source: str | None) -> None:
+    """List the requests that were refused: of which source, for which reason, how often, and what to do.
+
+    Nothing of them was stored but a few samples.
+    """
+    from onceward.cli.console.words import now_ms, print_json, say, when
+
+    found = reach.run(lambda console: console.refusals(source))
+    if reach.as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo("Nothing was refused.")
+    now = now_ms()
+    for row in found:
+        say(f"{row.source}: {row.reason}" if row.source else row.reason, "red")
+        say(f"  {row.count} time{'' if row.count == 1 else 's'}, the last {when(row.last_at, now)}")
+        if row.hint:
+            say(f"  {row.hint}")
+
+
 @deliveries.command("show", short_help="Show one delivery with its request.")
 @click.argument("delivery_id", metavar="DELIVERY")
 @reaching

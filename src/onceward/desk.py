@@ -174,7 +174,7 @@ class Desk:
 
         Raises:
             StateConflict: the run is not held, or for another reason than the answer is about.
-            ConfigError: there is no such answer, or it does not say about which step.
+            ConfigError: there is no such answer, or it does not say about which step, or what the step gave.
             NotStorable: the result is none of the step.
         """
         asked.checked_text(word, "answer")
@@ -186,7 +186,6 @@ class Desk:
                 means="Only a step that took effect has one. Nothing was changed.",
                 todo="Answer 'happened', or leave result= out.",
             )
-        result = None if result is asked.UNSET else result
         return await self.steer(
             Verb.ANSWER, run_id, actor=actor, answer=word, step=step, result=result, request_id=request_id
         )
@@ -206,8 +205,17 @@ class Desk:
         """Give the JSON of a result that was answered, judged by the step's own annotation if it is known.
 
         Raises:
+            ConfigError: the step may give something, and it is not said what.
             NotStorable: it is none of the step.
         """
+        if result is asked.UNSET:
+            if about.kind == "run":
+                raise errors.ConfigError(
+                    f"The answer does not say what step {str(about.key)!r} gave.",
+                    means="The run would go on with null in its place. Nothing was changed.",
+                    todo="Give its result as well, as JSON; null, or None in Python, if the step gives nothing.",
+                )
+            result = None
         worker, what = self._worker(), f"The result of step {str(about.key)!r}"
         limit_bytes = worker.settings.value_bytes_max
         found = known_results.get(worker, {}).get((run.workflow, about.name))
@@ -248,7 +256,7 @@ class Desk:
             actor: who asks.
             answer: of an answer.
             step: which step an answer is about.
-            result: of a step that happened.
+            result: of a step that happened; `asked.UNSET` where nobody says it.
             restart: what is to be kept, and who agreed to what happens again. Without it everything runs
                 again and nobody is asked.
             request_id: of a request that is done once: the audit has one entry of each, and who asks

@@ -286,12 +286,12 @@ class RunHandle(Generic[R_co]):
                 have it tried again, ``"fail"`` to give the run up; in any other hold ``"retry"`` for
                 another attempt, or ``"fail"``.
             step: which step it is about, as `questions` names it; may be left out if there is one.
-            result: of a step that happened: what it would have returned.
+            result: of a step that happened: what it would have returned; None if that is nothing.
             actor: who asks, for the audit: 1 to 200 printable characters.
 
         Raises:
             StateConflict: the run is not held, or for another reason than the answer is about.
-            ConfigError: there is no such answer, or it does not say about which step.
+            ConfigError: there is no such answer, or it does not say about which step, or what the step gave.
             NotStorable: the result is none of the step.
         """
         return await self._desk.answer(await self._known(), answer, step=step, result=result, actor=actor)

@@ -276,6 +276,9 @@ def _rewritten(source: Source | None, request: HttpRequest) -> str | None:
 
 
 def _hint(source: Source | None, row: RefusalRow, samples: list[RefusalSample]) -> str:
+    if source is None and row.source and row.reason != "no such source":
+        # Asked beside the app's code: the source was there when it refused.
+        return "What to do about it is told where the code is: onceward deliveries refused --app MODULE:APP."
     if source is None:
         return "There is no source of that name: compare the sender's address with the names of app.sources."
     said = []

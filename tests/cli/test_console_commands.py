@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from onceward import Context, OutcomeUnknown
 from onceward.cli.main import main
 from tests.console.shop import Shop
 from tests.engine.running import run_app
+from tests.helpers import eventually_async
 from tests.pages import call
 
 BODY = b'{"id": "evt_1", "type": "invoice.paid", "data": {"client_secret": "pi_s"}}'
@@ -225,12 +227,10 @@ def test_a_restart_tells_what_happens_again_and_asks_for_consent(own: tuple[str,
     url, runs = own
     dry = Told("runs", "restart", runs[0], "--dry-run", "--keep", "load", url=url)
     assert dry.status == 0
-    assert [line.split() for line in dry.plain.splitlines()] == [
-        ["run_…", "would", "be:", "restarted:", "every", "step", "runs", "again"],
-        ["STEP", "STATE", "WOULD", "BE"],
-        ["load", "done", "kept"],
-        ["pay", "failed", "runs", "again,", "outside", "AGAIN"],
-    ]
+    assert " ".join(dry.plain.split()) == (
+        "run_… would be: restarted: 1 saved step is kept, the others run again "
+        "STEP STATE WOULD BE load done kept pay failed runs again, outside AGAIN"
+    )
 
     refused = Told("runs", "restart", runs[0], url=url)
     assert refused.status == 1
@@ -278,6 +278,87 @@ def test_dead_letters_stand_together_with_the_way_out(world: World) -> None:
     assert (len(found.json["runs"]), found.json["counts"]["states"]["failed"]) == (3, 3)
 
 
+def test_causes_that_differ_are_not_retried_together(own: tuple[str, list[str]]) -> None:
+    """The filter of one cause would reach the other, which may not be mended."""
+    url, runs = own
+    assert Told("runs", "replay", runs[0], "--payload", "{}", url=url).status == 0
+    shop = Shop(url)
+
+    async def scenario() -> list[str]:
+        (odd,) = set(await shop.ids(workflow="charge")) - set(runs)
+        await shop.stands(odd, "failed")
+        return [odd]
+
+    (odd,) = run_app(shop.app, scenario)
+    lines = Told("dead", url=url, columns=None).text.splitlines()
+
+    assert f"  onceward runs retry {odd}" in lines
+    assert any(line.startswith(odd) and line.endswith("KeyError: 'order'") for line in lines)
+    assert f"  onceward runs retry {' '.join(reversed(runs))}" in lines
+    assert not [line for line in lines if "--workflow charge" in line]
+
+
+def test_a_filter_that_reaches_other_causes_says_so(own: tuple[str, list[str]]) -> None:
+    url, _ = own
+    shop = Shop(url)
+
+    async def scenario() -> None:
+        for number in range(11):
+            await shop.failed(f"parcel-{number}")
+
+    run_app(shop.app, scenario)
+    told = " ".join(Told("dead", url=url).text.split())
+
+    assert "11 failed of charge" in told
+    assert "reaches every failed run of charge: add --error WORDS." in told
+
+
+def test_a_question_is_answered_with_what_the_step_gave(sqlite_url: str) -> None:
+    shop = Shop(sqlite_url)
+
+    @shop.app.step(unknown="ask")
+    async def transfer() -> str:
+        raise OutcomeUnknown("the connection broke")
+
+    @shop.app.workflow
+    async def pay_out(ctx: Context) -> str:
+        return await transfer()
+
+    async def scenario() -> str:
+        run_id = (await shop.app.start(pay_out)).run_id
+        await shop.stands(run_id, "held")
+        return run_id
+
+    run_id = run_app(shop.app, scenario)
+    answered = ("runs", "answer", run_id, "--with", "happened")
+
+    assert (
+        f"  onceward runs answer {run_id} --with happened --result JSON" in Told("dead", url=sqlite_url).text
+    )
+    assert f"{run_id} --with happened --result JSON" in Told("runs", "show", run_id, url=sqlite_url).text
+    silent = Told(*answered, url=sqlite_url)
+    assert (silent.status, silent.text) == (2, "")
+    assert "does not say what step 'transfer' gave" in silent.errors
+    bare = Told(*answered, "--result", "tx 1", url=sqlite_url)
+    assert bare.status == 2
+    assert "A text has quotes of its own" in bare.errors
+    assert Told(*answered, "--result", '"tx 1"', url=sqlite_url).plain == "run_… answered: happened"
+
+
+def test_what_a_run_waits_for_is_named(sqlite_url: str) -> None:
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> str:
+        run_id = (await shop.app.start(shop.pack)).run_id
+        await shop.stands(run_id, "waiting")
+        return run_id
+
+    run_id = run_app(shop.app, scenario)
+    told = Told("runs", "show", run_id, url=sqlite_url, columns=None)
+
+    assert "  warehouse.packed, for 'packed', until TIME" in told.plain.splitlines()
+
+
 def test_events_and_deliveries_are_listed_and_shown(world: World) -> None:
     url, _ = world
     listed = Told("events", "list", "--source", "stripe", "--json", url=url).json
@@ -292,12 +373,33 @@ def test_events_and_deliveries_are_listed_and_shown(world: World) -> None:
     assert "No workflow is on this type" in event.text
     own_event = Told("events", "show", "emit/order.paid/order-0", url=url)
     assert "charge" in own_event.text
-    assert Told("events", "show", "stripe", url=url).status == 2
+    nameless = Told("events", "show", "evt_1", url=url)
+    assert nameless.status == 2
+    assert "e.g. stripe/evt_1." in " ".join(nameless.errors.split())
 
     (delivery,) = Told("deliveries", "list", "--json", url=url).json["items"]
     shown = Told("deliveries", "show", delivery["delivery_id"], url=url)
     assert "pi_s" not in shown.text
     assert "POST http" in shown.text
+
+
+def test_what_was_refused_is_listed_with_what_to_do(sqlite_url: str) -> None:
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> None:
+        headers = shop.stripe.sign(BODY, shop.app.worker.now_ms())
+        await call(shop.app.asgi(), "POST", "/hooks/stripe", headers, BODY + b" ")
+        await eventually_async(shop.app.refusals, what="the refusal is counted")
+
+    run_app(shop.app, scenario)
+    told = Told("deliveries", "refused", url=sqlite_url)
+
+    assert told.status == 0
+    assert told.text.startswith("stripe: no signature matches")
+    assert "  1 time, the last" in told.text
+    assert "told where the code is: onceward deliveries refused --app" in " ".join(told.text.split())
+    assert Told("deliveries", "refused", "--source", "stripe", "--json", url=sqlite_url).json[0]["count"] == 1
+    assert Told("deliveries", "refused", "--source", "other", url=sqlite_url).text == "Nothing was refused.\n"
 
 
 def test_an_address_and_a_store_exclude_each_other(world: World) -> None:

@@ -139,7 +139,7 @@ def test_a_run_says_what_it_waits_for(sqlite_url: str) -> None:
 
         packed = (await shop.app.start(shop.pack)).run_id
         await shop.stands(packed, "waiting")
-        assert (await shop.console.run(packed)).waits_for == "an event, for 'packed'"
+        assert (await shop.console.run(packed)).waits_for == "warehouse.packed, for 'packed'"
 
     run_app(shop.app, scenario)
 

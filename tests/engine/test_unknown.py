@@ -133,6 +133,8 @@ def test_it_happened_with_a_result(store_url: str) -> None:
         handle = await app.start(pay, "o-1")
         await cut_off(app, handle, bank)
         await is_held(handle)
+        with pytest.raises(ConfigError, match="does not say what step 'charge' gave"):
+            await handle.answer("happened")
         reply = await handle.answer("happened", result={"id": "ch_7", "cents": 990}, actor="ann")
         assert reply.text == "answered: happened"
         result = await handle.result()
@@ -227,7 +229,7 @@ def test_a_held_run_that_is_cancelled_ends(store_url: str) -> None:
         ("perhaps", {}, ConfigError, "'happened' .*'did_not_happen' .*'fail'"),
         ("happened", {"step": "ship"}, ConfigError, "asked is about 'charge'"),
         ("happened", {"result": {"id": 7}}, NotStorable, "charge"),
-        ("happened", {}, NotStorable, "charge"),
+        ("happened", {}, ConfigError, "does not say what step .charge. gave"),
         ("happened", {"result": object()}, NotStorable, "charge"),
         ("did_not_happen", {"result": 1}, ConfigError, "has a result"),
     ],

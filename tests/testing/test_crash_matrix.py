@@ -8,6 +8,7 @@ import random
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from onceward import AUTO, App, Context, IdempotencyKey, Retry, StepFailed
 from onceward.core import failpoints
 from onceward.core.errors import ConfigError
-from onceward.testing import Outside, Unrepeatable, crash_matrix, delivery, emitted, started
+from onceward.testing import Outside, Unending, Unrepeatable, crash_matrix, delivery, emitted, started
 from tests.testing import twins
 
 PAID = delivery("stripe", twins.PAID, set={"data.object.client_reference_id": "A-1"})
@@ -177,7 +178,64 @@ def test_a_workflow_that_ends_badly_without_a_crash_is_not_called_safe(outside: 
     (found,) = crash_matrix(app, broken, started(), outside=outside).findings
     assert (found.effect, found.advice.tool) == ("the run is failed", "first")
     assert found.examples == ("ValueError: no stock",)
+    assert "broken does not end as it should with nothing going wrong" in str(
+        crash_matrix(app, broken, started(), outside=outside)
+    )
     crash_matrix(app, broken, started(), outside=outside, ends="failed").assert_safe()
+
+
+def test_a_watched_table_that_never_was_is_no_proof(outside: Outside, tmp_path: Path) -> None:
+    app = App("sqlite:///never-made.db")
+
+    @app.workflow
+    async def noted(ctx: Context) -> None:
+        await ctx.step.run("note", outside.happened, "note", key="1")
+
+    outside.table(lambda: sqlite3.connect(tmp_path / "other.db"), "misspelt")
+    with pytest.raises(ConfigError, match="'misspelt', and there was none"):
+        crash_matrix(app, noted, started(), outside=outside)
+
+
+def test_what_is_neither_a_workflow_nor_an_event_is_refused_by_name(outside: Outside) -> None:
+    app = App("sqlite:///never-made.db")
+
+    @app.workflow
+    async def noted(ctx: Context) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"given <function .* as the workflow.*@app\.workflow"):
+        crash_matrix(app, cast("Any", noted.function), started(), outside=outside)
+    with pytest.raises(ConfigError, match=r"given \{'id': 1\} as its event.*delivery"):
+        crash_matrix(app, noted, cast("Any", {"id": 1}), outside=outside)
+
+
+def test_a_run_that_waits_for_ever_is_told_what_it_needs(outside: Outside) -> None:
+    app = App("sqlite:///never-made.db")
+
+    @app.workflow
+    async def waits(ctx: Context) -> None:
+        await ctx.step.wait_for("packed", "warehouse.packed")
+
+    with pytest.raises(Unending, match=r"waits for an event .* as a second event"):
+        crash_matrix(app, waits, started(), outside=outside)
+
+
+def test_a_transaction_in_the_apps_own_file_is_led_to_the_store_of_the_test(
+    outside: Outside, tmp_path: Path
+) -> None:
+    app = App(f"sqlite:///{tmp_path}/orders.db")
+    app.transactions(lambda: sqlite3.connect(tmp_path / "orders.db"))
+
+    @app.transaction
+    def book(connection: sqlite3.Connection) -> None:
+        connection.execute("create table booking (order_no text)")
+
+    @app.workflow
+    async def sell(ctx: Context) -> None:
+        await ctx.step.run("book", book)
+
+    (found,) = crash_matrix(app, sell, started(), outside=outside).findings
+
+    assert "connect to app.settings.store" in found.advice.text
 
 
 def test_a_test_that_sees_nothing_outside_proves_nothing() -> None:

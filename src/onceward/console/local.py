@@ -153,6 +153,7 @@ class LocalConsole:
                 look=REPLAYS_LOOK_MAX,
             )
         )
+        waits_for = shaping.waits_for(row, current, one, self._app.worker.now_ms())
         return RunDetail(
             run=shape.run(one),
             event=None if event is None else shaping.event_summary(event),
@@ -167,7 +168,7 @@ class LocalConsole:
             input=shape.json(row.input),
             output=shape.json(row.output),
             warning=shape.json(row.warning),
-            waits_for=shaping.waits_for(row, current, one, self._app.worker.now_ms()),
+            waits_for=None if waits_for is None else shape.redaction.text(waits_for),
             deadline_at=row.deadline_at,
             crashes=row.crashes,
             failures=row.failures,

@@ -40,7 +40,7 @@ from onceward.core.model import (
 )
 from onceward.core.plan import handed_key
 from onceward.core.redact import Redaction
-from onceward.core.rules import FAR_MS
+from onceward.core.rules import AWAITS, FAR_MS
 from onceward.core.states import OPEN_PROBLEM, TABLE, TERMINAL, Effect, RunState, StepState, Verb
 from onceward.core.unknown import Question, open_questions
 from onceward.refusals import Refusal
@@ -312,7 +312,8 @@ def waits_for(run: RunRow, steps: Sequence[StepRow], listed: Listed, now: Millis
         children = [row.child_run_id for row in open_steps if row.child_run_id is not None]
         if children:
             return f"{labels}: the end of {', '.join(children[:5])}"
-        return f"an event, for {labels}" if any(row.kind == "wait" for row in open_steps) else labels
+        awaited = (run.reason or "").removeprefix(AWAITS)
+        return f"{awaited}, for {labels}" if awaited else labels
     if run.state is RunState.BACKOFF:
         tried = [repr(str(row.key)) for row in open_steps if row.wake_at is not None]
         return f"the next try of {', '.join(tried[:5])}" if tried else "its next attempt"

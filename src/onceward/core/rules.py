@@ -41,6 +41,9 @@ CLASHES: Mapping[str, tuple[str, ...]] = {
 }
 """What may become of an event whose key is held, by how long keys are held (RULINGS 14)."""
 
+AWAITS = "waits for "
+"""How the reason of a waiting run begins; what it waits for follows."""
+
 WAITS_FOR_KEY = "waits for its key"
 """Why a run is queued that another run with the same key keeps from beginning."""
 

@@ -134,7 +134,8 @@ def decide(
         move.generation, move.attempt, move.started_at = run.generation + 1, 1, None
         move.log = _log(run, now, "restarted")
         if copies:
-            text = f"restarted: {len(copies)} saved steps are kept, the others run again"
+            those = "1 saved step is" if len(copies) == 1 else f"{len(copies)} saved steps are"
+            text = f"restarted: {those} kept, the others run again"
     elif effect is Effect.BEGIN_CANCEL:
         move.state, move.due_at, move.reason, move.problem_at = RunState.CANCELLING, now, None, None
     elif effect is Effect.CANCEL_NOW:

@@ -14,6 +14,7 @@ from onceward.authoring.made import not_awaited
 from onceward.core import errors, retry, takeover
 from onceward.core.model import AttemptRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import RunMove
+from onceward.core.rules import AWAITS
 from onceward.core.states import TERMINAL, RunState, StepState
 from onceward.core.steer import key_of
 from onceward.runtime import unknown
@@ -266,7 +267,7 @@ async def _leave_until_due(execution: Execution) -> None:
     if is_cancelling:
         state, reason = RunState.CANCELLING, None
     elif awaited := [*execution.waits.texts.values(), *sorted(execution.called)]:
-        state, reason = RunState.WAITING, "waits for " + ", ".join(awaited[:10])
+        state, reason = RunState.WAITING, AWAITS + ", ".join(awaited[:10])
     elif not wakes:
         await _end(execution, move_of(execution, RunState.QUEUED, due_at=now))
         return

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from onceward.console.views import Counts, DeliveryView, RunSummary
 
 GROUPS_SHOWN = 10
+RUNS_NAMED_MAX = 10
+"""Alike runs that a command names one by one, where a filter would reach others too."""
+
 ASKED = "outcome unknown"
 """How the reason of a hold begins that asks about a step; each run needs its own answer."""
 
@@ -103,9 +106,15 @@ def _print_groups(runs: list[RunSummary], options: str) -> None:
             say(f"… and {count - 5} more")
         print_command(f"onceward runs show {first.run_id}{options}", "see why, and what was done already")
         many = f"--problems --workflow {workflow} --state {state}{options}"
+        has_others = any(other != cause and other[:2] == cause[:2] for other in causes)
+        if has_others and count <= RUNS_NAMED_MAX:
+            # The filter would also reach the others, whose cause may not be mended.
+            many = " ".join(run.run_id for run in alike) + options
+        elif has_others:
+            say(f"  What is said below of many reaches every {state} run of {workflow}: add --error WORDS.")
         if state == "held" and (first.reason or "").startswith(ASKED):
             for word, means in (
-                ("happened", "took effect"),
+                ("happened --result JSON", "took effect, and gave this; null if nothing"),
                 ("did_not_happen", "did not: it is tried again"),
             ):
                 print_command(

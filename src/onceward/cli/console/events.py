@@ -126,7 +126,11 @@ def _identity(event: str) -> tuple[str, str]:
     parts = event.split("/")
     count = 2 if parts[0] in ("emit", "start", "run", "schedule") else 1
     if len(parts) <= count or not all(parts[: count + 1]):
-        raise click.BadParameter(f"{event!r} is not SOURCE/ID.", param_hint="SOURCE/ID")
+        raise click.BadParameter(
+            f"{event!r} is not SOURCE/ID: write the name of its source before it, as `onceward events list` does, "
+            f"e.g. stripe/{event}.",
+            param_hint="SOURCE/ID",
+        )
     return "/".join(parts[:count]), "/".join(parts[count:])
 
 
@@ -225,6 +229,30 @@ def _print_deliveries(found: list[DeliveryView]) -> None:
         for row in found
     ]
     print_table("DELIVERY", "OUTCOME", "SOURCE", "RECEIVED", "EVENTS", rows=rows, narrow=("EVENTS", "SOURCE"))
+
+
+@deliveries.command("refused", short_help="List what was refused, and why.")
+@click.option("--source", metavar="NAME", help="Of this source.")
+@reaching
+def list_refused(reach: Reach, source: str | None) -> None:
+    """List the requests that were refused: of which source, for which reason, how often, and what to do.
+
+    Nothing of them was stored but a few samples.
+    """
+    from onceward.cli.console.words import now_ms, print_json, say, when
+
+    found = reach.run(lambda console: console.refusals(source))
+    if reach.as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo("Nothing was refused.")
+    now = now_ms()
+    for row in found:
+        say(f"{row.source}: {row.reason}" if row.source else row.reason, "red")
+        say(f"  {row.count} time{'' if row.count == 1 else 's'}, the last {when(row.last_at, now)}")
+        if row.hint:
+            say(f"  {row.hint}")
 
 
 @deliveries.command("show", short_help="Show one delivery with its request.")

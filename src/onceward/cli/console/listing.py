@@ -51,7 +51,10 @@ def about(run: RunSummary) -> str:
     if run.reason is not None and run.state not in ("completed", "cancelled"):
         return run.reason
     if run.failure is not None:
-        return run.failure.message or run.failure.type
+        type_, message = run.failure.type, run.failure.message
+        if not message or type_.startswith("onceward."):  # ours are whole sentences
+            return message or type_
+        return f"{type_}: {message}"  # of a KeyError the message is a bare key
     if run.due_at is not None and run.state in ("sleeping", "backoff"):
         return f"goes on {when(run.due_at, now_ms())}"
     return run.key or run.subject or run.event_id

@@ -84,7 +84,7 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
             )
     if detail.waits_for is not None:
         heading("Waits for")
-        due = "" if run.due_at is None or run.state == "held" else f", {when(run.due_at, now)}"
+        due = "" if run.due_at is None or run.state == "held" else f", until {_time(run.due_at, now)}"
         say(f"  {detail.waits_for}{due}")
     if detail.failure is not None and run.state != "completed":
         heading("Failure")
@@ -145,7 +145,11 @@ def ways_out(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]:
     asked = [step.question for step in detail.steps if step.question is not None]
     for question in asked:
         about = f" --step '{question['step']}'" if len(asked) > 1 else ""
-        yield line("answer", f" --with happened{about}"), "it took effect: go on behind it (--result JSON)"
+        result = "" if question["kind"] == "undo" else " --result JSON"
+        yield (
+            line("answer", f" --with happened{result}{about}"),
+            "it took effect, and gave this: go on behind it",
+        )
         yield (
             line("answer", f" --with did_not_happen{about}"),
             "it did not take effect: let it be tried again",

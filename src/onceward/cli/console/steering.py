@@ -152,7 +152,9 @@ def _json(given: str, option: str) -> Any:
     try:
         return json.loads(Path(given[1:]).read_text("utf-8") if given.startswith("@") else given)
     except (OSError, ValueError) as error:
-        raise click.BadParameter(f"it is no JSON: {error}", param_hint=option) from error
+        raise click.BadParameter(
+            f"it is no JSON: {error}. A text has quotes of its own: '\"letter 12\"'.", param_hint=option
+        ) from error
 
 
 def _steer(verb: str, options: dict[str, Any], **more: Any) -> None:
@@ -228,13 +230,18 @@ def _each(reach: Reach, run_ids: tuple[str, ...], action: Action, *, is_dry: boo
 
 async def _would(console: Console, run_id: str, action: Action) -> tuple[str, Any, bool]:
     """Give what an action would do in words, its plan where it has one, and whether it is allowed."""
+    from onceward.cli.console.plans import as_dict
+
     detail = await console.run(run_id)
     verb = "answer" if action.verb == "resume" else action.verb
     view = next(view for view in detail.verbs if view.verb == verb)
     if not view.is_allowed:
         return f"refused: {view.reply}; {view.hint}", None, False
     is_planned = verb in ("retry", "restart", "replay") or (verb == "answer" and action.answer != "fail")
-    return view.reply, await console.plan(run_id, action) if is_planned else None, True
+    if not is_planned:
+        return view.reply, None, True
+    plan = await console.plan(run_id, action)
+    return as_dict(plan)["text"], plan, True
 
 
 async def _agreed(console: Console, run_id: str, action: Action) -> Action:

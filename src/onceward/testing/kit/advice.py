@@ -52,7 +52,10 @@ ROWS_DRAWN = Advice(
     "the row has an id drawn in the body: commit it with the step, @app.transaction, or draw the id in a step of its own "
     "and INSERT … ON CONFLICT DO NOTHING",
 )
-ONE_RUN = Advice("key", "one thing told under two ids makes two runs: @app.workflow(…, key=event.payload[…])")
+ONE_RUN = Advice(
+    "key",
+    "one thing told under two ids makes two runs: @app.workflow(…, key=event.payload[…]), from onceward import event",
+)
 SAME_ID = Advice(
     "event-id", "a redelivery made another run: the source must give the same event id for it each time"
 )
@@ -66,6 +69,17 @@ FIRST = Advice(
     'make it end as it should without a crash first; or say how it ends, ends="failed", or what it waits for, '
     "as a second event",
 )
+NOT_STARTED = Advice("first", "send what starts it: the events that it is on, or started(…)")
+OTHER_STORE = Advice(
+    "first",
+    "in a test the store is the test's own and new each time: connect to app.settings.store, and make the tables "
+    "there, in fresh=",
+)
+
+
+def advice_for_end(error: str) -> Advice:
+    """Give the tool where the workflow does not even end as it should without a crash, from its error."""
+    return OTHER_STORE if "TransactionMisuse" in error and "the store is" in error else FIRST
 
 
 def advice_for(seen: Sequence[Effect], *, same: str = "") -> Advice:

@@ -369,7 +369,8 @@ class Life:
                 break
         named = ", ".join(f"{run.workflow} ({run.state})" for run in self.open_runs())
         raise Unending(
-            f"After {self.loop.time() / 86_400:.0f} days of virtual time these runs go on: {named}"
+            f"After {self.loop.time() / 86_400:.0f} days of virtual time these runs go on: {named}. A run that waits "
+            "for an event or an answer without a timeout= needs it from the test, as a second event."
         )
 
 

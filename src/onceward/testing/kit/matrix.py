@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from onceward.core.errors import ConfigError
 from onceward.core.states import RunState
-from onceward.testing.kit.advice import FIRST, STUCK, advice_for
+from onceward.testing.kit.advice import NOT_STARTED, STUCK, Advice, advice_for, advice_for_end
+from onceward.testing.kit.given import check_tables, checked, listed
 from onceward.testing.kit.life import Killed, Life, Place, borrowed, folder, silent
 from onceward.testing.kit.outside import BETWEEN, Effect, Outside, here
 from onceward.testing.kit.patches import patched
@@ -197,12 +197,12 @@ def crash_matrix(
         What was found; ``report.assert_safe()`` fails the test with a table.
 
     Raises:
-        ConfigError: the app is open, the workflow is not the app's, a delivery is refused, or an
-            event loop runs already.
+        ConfigError: the app is open, the workflow is not the app's, a delivery is refused, a watched
+            table was never there, or an event loop runs already.
         Unrepeatable: the workflow went another way the second time.
         Unending: a run does not come to an end.
     """
-    chosen = _checked(app, workflow, events)
+    chosen = checked(app, workflow, events)
     outside = outside or Outside()
     matrix = _Matrix(app, workflow, chosen, outside, fresh, seed)
     in_order = [[sent] for sent in chosen]
@@ -220,7 +220,7 @@ def crash_matrix(
         variants.append(("delivered twice, one after the other", "redelivered", matrix.once(doubled)))
         if len(chosen) > 1:
             variants.append((OTHER_ORDER, "", matrix.once(in_order[::-1])))
-        for sent in _listed(again):
+        for sent in listed(again):
             for how, groups in (
                 ("told again under another id", [*in_order, [sent]]),
                 ("told under two ids at once", [[*in_order[0], sent], *in_order[1:]]),
@@ -228,44 +228,10 @@ def crash_matrix(
                 variants.append((how, "new id", matrix.once(groups)))
         if restart:
             variants.append(("restarted by an operator", "restart", matrix.once(in_order, restarts=True)))
-    return _report(workflow.name, reference, variants, str(ends), seed)
-
-
-def _listed(sent: Sent | Iterable[Sent]) -> list[Sent]:
-    return list(sent) if isinstance(sent, Iterable) else [sent]
-
-
-def _checked(app: App, workflow: Workflow[..., Any], events: Sent | Iterable[Sent]) -> list[Sent]:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
-        raise ConfigError(
-            "crash_matrix was called where an event loop runs.",
-            means="It runs loops of its own, one for each life of the process.",
-            todo="Call it in a plain `def` test.",
-        )
-    if app.is_open:
-        raise ConfigError(
-            "crash_matrix was given an app that is open.",
-            means="It would be taken from whoever uses it.",
-            todo="Close it first, or give the test an app of its own.",
-        )
-    if app.workflows.get(workflow.name) is not workflow:
-        raise ConfigError(
-            f"The workflow {workflow.name!r} is none of this app.",
-            means="No event would start it.",
-            todo="Pass the app on which it is registered.",
-        )
-    chosen = _listed(events)
-    if not chosen:
-        raise ConfigError(
-            "crash_matrix was given no event.",
-            means="Nothing would run.",
-            todo="Pass delivery(…), emitted(…) or started(…).",
-        )
-    return chosen
+    report = _report(workflow.name, reference, variants, str(ends), seed)
+    if report.is_safe:
+        check_tables(outside)
+    return report
 
 
 def _report(
@@ -296,10 +262,11 @@ def _report(
     findings += [_stuck(end, cases) for end, cases in stuck.items()]
     outside = tuple((step, name, count) for (step, name), count in usual.items())
     if not any(name == workflow for name, _, _ in reference.ends):
-        findings.insert(0, _never(workflow, "no run", "no event started it"))
+        findings.insert(0, _never(workflow, "no run", "no event started it", NOT_STARTED))
     for name, state, error in reference.ends:
         if name == workflow and state != ends:
-            findings.insert(0, _never(workflow, f"the run is {state}", _error(error)))
+            why = _error(error)
+            findings.insert(0, _never(workflow, f"the run is {state}", why, advice_for_end(why)))
     return Report(
         workflow,
         tuple(findings),
@@ -381,9 +348,9 @@ def _stuck(workflow: str, cases: list[tuple[str, str]]) -> Finding:
     )
 
 
-def _never(workflow: str, what: str, why: str) -> Finding:
+def _never(workflow: str, what: str, why: str, advice: Advice) -> Finding:
     """Give the finding that not even without a crash the workflow ends as it should."""
-    return Finding(workflow, what, 1, 0, (UNDISTURBED,), (why,), FIRST)
+    return Finding(workflow, what, 1, 0, (UNDISTURBED,), (why,), advice)
 
 
 def _end(end: tuple[str, str, str]) -> str:

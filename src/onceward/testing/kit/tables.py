@@ -15,10 +15,14 @@ class Table:
     Args:
         connect: gives a DB-API connection of its own for each look.
         name: as SQL writes it.
+
+    Attributes:
+        was_there: it existed at one of the looks.
     """
 
     def __init__(self, connect: Connect, name: str) -> None:
         self.name = name
+        self.was_there = False
         self._connect = connect
         self._rows: Counter[str] = Counter()
 
@@ -39,6 +43,7 @@ class Table:
                 if "no such table" in str(error) or "does not exist" in str(error):
                     return Counter()  # the app makes it when it is first used
                 raise
+            self.was_there = True
             return Counter(", ".join(map(repr, row)) for row in cursor.fetchall())
         finally:
             connection.close()

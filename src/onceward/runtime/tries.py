@@ -293,6 +293,9 @@ async def _failed_try(
         draw=worker.ids.draw(),
         now_ms=now,
     )
+    worker.counters.tries_failed.add(
+        execution.run.workflow, "again" if decision.delay_ms is not None else "failed"
+    )
     if decision.delay_ms is None and call.kind == UNDO:
         why = f"it failed after {tries} {'try' if tries == 1 else 'tries'}: {one_line(failure)}"
         begun = msgspec.structs.replace(unknown.begun_now(execution, frame), at=started_at, why=why)

@@ -21,6 +21,7 @@ import msgspec
 
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints
+from onceward.core.counters import Counters
 from onceward.core.ids import IdSource
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
@@ -113,6 +114,7 @@ class Worker:
         self.step_threads = Threads(settings.threads, "onceward-step")
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
         self.matching = Matching(self)
+        self.counters = Counters()
         self.committer = Committer(
             store,
             writer or ThreadWriter(self.loop),
@@ -123,6 +125,7 @@ class Worker:
             claimed=self._claimed,
             evicted=self.evicted,
             arrived=self.matching.arrived,
+            took=self.counters.batches.add,
         )
         self._version = version
         self.refresh_clock = refresh_clock

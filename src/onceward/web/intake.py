@@ -44,9 +44,11 @@ class AppIntake:
     ) -> arrival.Accepted:
         """Store the events with their runs and this delivery; return when all are durable."""
         try:
+            counters = self._app.worker.counters
             accepted = await self._app.arrivals.accept(source, request, incoming, verified)
         except errors.ConfigError as error:
             raise _not_open() from error
+        counters.deliveries.add(source, accepted.outcome)
         if failpoints.is_armed():
             failpoints.hit("accept.before_reply")
         return accepted
@@ -56,9 +58,11 @@ class AppIntake:
     ) -> None:
         """Keep a delivery that its source could not read; return when it is durable."""
         try:
+            counters = self._app.worker.counters
             await self._app.arrivals.keep_unparsed(source, request, verified, error, told_by)
         except errors.ConfigError as closed:
             raise _not_open() from closed
+        counters.deliveries.add(source, "unparsed")
 
     def refused(self, source: str, status: int, check: str, **more: Any) -> None:
         """Count a delivery that was refused."""
@@ -66,6 +70,7 @@ class AppIntake:
             now = self.now_ms()
         except errors.OncewardError:
             return  # no app, nothing to count for
+        self._app.worker.counters.deliveries.add(source if source in self.sources else "", "refused")
         self._app.refused.note(source, status, check, now, **more)
 
 

@@ -142,6 +142,12 @@ API: tuple[Part, ...] = (
         "onceward.outgoing",
         ("keyed", "NO_KEY", "key_request", "key_request_async", "trace_config", "KeyingAdapter", "add_key"),
     ),
+    Part(
+        "Log records",
+        "onceward.logs",
+        ("RunFields", "QuietOnRecall", "JsonLines"),
+        "See [telemetry](../telemetry.md#logs).",
+    ),
     Part("Version", "onceward", ("__version__",)),
     Part(
         "Sources",

@@ -298,6 +298,8 @@ class Execution(Journal):
             if self.cancel.is_due:
                 await self.cancel.raise_here(self, key, kind)
             await self.recall.caught_up()
+            if record is None:
+                self.recall.begins_anew()
             self.check_usable()
             return record
         if kind == UNDO and record.state is StepState.DONE:

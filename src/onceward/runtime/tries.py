@@ -293,6 +293,7 @@ async def _failed_try(
         draw=worker.ids.draw(),
         now_ms=now,
     )
+    said = {"step": str(key), "try_number": tries}
     worker.counters.tries_failed.add(
         execution.run.workflow, "again" if decision.delay_ms is not None else "failed"
     )
@@ -315,7 +316,7 @@ async def _failed_try(
         execution.save(row)
         if execution.recall.has_queue():
             await execution.recall.take_turn()
-        _log.debug("run %s: step %r failed", execution.run_id, str(key), exc_info=failure)
+        _log.debug("run %s: step %r failed", execution.run_id, str(key), exc_info=failure, extra=said)
         raise failure_of(row)
     text = error_text(failure)
     _log.info(
@@ -326,6 +327,7 @@ async def _failed_try(
         str(key),
         decision.delay_ms,
         one_line(failure),
+        extra=said,
     )
     wake_at = now + decision.delay_ms
     execution.save(

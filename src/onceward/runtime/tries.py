@@ -27,6 +27,7 @@ from onceward.runtime import key_memory, unknown
 from onceward.runtime.functions import FunctionFacts, is_coroutine_function
 from onceward.runtime.records import error_text, failure_of, one_line
 from onceward.runtime.threads import NotBegun
+from onceward.runtime.tracing import StepSpan
 from onceward.runtime.transactions.commit import TransactionTry
 
 if TYPE_CHECKING:
@@ -229,7 +230,8 @@ async def _body(
     options: StepOptions,
     is_async: bool,
 ) -> Any:
-    token = frame_var.set(frame)
+    token, tracer = frame_var.set(frame), execution.worker.tracer
+    span = None if tracer is None else StepSpan(tracer, execution, frame)
     try:
         with execution.in_flight(frame.key):
             if options.timeout_ms is None:
@@ -246,7 +248,13 @@ async def _body(
                         todo="Give it more time, or make it safe to run twice with the step's idempotency key.",
                     ) from error
                 raise
+    except BaseException as error:
+        if span is not None:
+            span.fail(error)
+        raise
     finally:
+        if span is not None:
+            span.end()
         frame.is_over = True
         frame_var.reset(token)
 

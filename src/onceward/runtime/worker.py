@@ -43,6 +43,7 @@ from onceward.runtime.matching import Matching
 from onceward.runtime.routes import Route, Routes
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
+from onceward.runtime.tracing import tracer_found
 from onceward.runtime.transactions.outbox import Outbox, Transactions
 
 _log = logging.getLogger("onceward.worker")
@@ -114,7 +115,7 @@ class Worker:
         self.step_threads = Threads(settings.threads, "onceward-step")
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
         self.matching = Matching(self)
-        self.counters = Counters()
+        self.counters, self.tracer = Counters(), tracer_found()
         self.committer = Committer(
             store,
             writer or ThreadWriter(self.loop),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onceward.core import arrival, errors, failpoints
 from onceward.core.arrival import Incoming, Verified
 from onceward.core.messages import HttpRequest
+from onceward.runtime.tracing import receiving
 from onceward.sources.base import Source
 from onceward.web.address import Proxies
 from onceward.web.port import Limits
@@ -45,7 +46,13 @@ class AppIntake:
         """Store the events with their runs and this delivery; return when all are durable."""
         try:
             counters = self._app.worker.counters
-            accepted = await self._app.arrivals.accept(source, request, incoming, verified)
+            tracer = self._app.worker.tracer
+            if tracer is None:
+                accepted = await self._app.arrivals.accept(source, request, incoming, verified)
+            else:
+                with receiving(tracer, source) as span:
+                    accepted = await self._app.arrivals.accept(source, request, incoming, verified)
+                    span.set_attribute("onceward.delivery.outcome", accepted.outcome)
         except errors.ConfigError as error:
             raise _not_open() from error
         counters.deliveries.add(source, accepted.outcome)

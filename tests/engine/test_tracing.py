@@ -15,7 +15,7 @@ import httpx
 import pytest
 from opentelemetry import trace
 from opentelemetry.propagate import inject
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -99,7 +99,7 @@ async def _is_away(app: App, run_id: str) -> bool:
 
 
 def test_one_trace_from_the_delivery_to_the_child(store_url: str, spans: Spans) -> None:
-    app = make_app(store_url)
+    app = make_app(store_url, linger="5s")  # whoever waits for a child stays in memory: one go
     stripe = app.source(Stripe(secrets=[SECRET]))
     sent: dict[str, str] = {}
 
@@ -236,6 +236,45 @@ def test_each_try_has_a_span_and_says_why_it_failed(store_url: str, spans: Spans
     assert [span.status.status_code for span in tries] == [trace.StatusCode.ERROR, trace.StatusCode.UNSET]
     assert "away" in str(tries[0].status.description)
     assert parent_of(spans.one("run order")) is None
+
+
+class Broken(SpanProcessor):
+    """Raises at whatever it is told."""
+
+    def on_start(self, span: Span, parent_context: Any = None) -> None:
+        if span.name in self.at_start:
+            raise RuntimeError("broken")
+
+    def on_end(self, span: ReadableSpan) -> None:
+        raise RuntimeError("broken")
+
+    def __init__(self, *at_start: str) -> None:
+        self.at_start = at_start
+
+
+@pytest.mark.parametrize("at_start", [(), ("receive stripe", "run fulfil", "step charge")])
+def test_spans_that_cannot_be_made_or_ended_cost_nothing_else(
+    sqlite_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    at_start: tuple[str, ...],
+) -> None:
+    provider = TracerProvider()
+    provider.add_span_processor(Broken(*at_start))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    app = make_app(sqlite_url)
+    stripe = app.source(Stripe(secrets=[SECRET]))
+
+    @app.workflow(on=stripe["invoice.paid"])
+    async def fulfil(ctx: Context, event: Event) -> None:
+        await ctx.step.run("charge", lambda: None)
+
+    async def scenario() -> None:
+        await has_ended(app, await deliver(app))
+
+    run_app(app, scenario)
+
+    assert [record.name for record in caplog.records].count("onceward.tracing") == 3
 
 
 @pytest.mark.parametrize(

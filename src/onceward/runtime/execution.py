@@ -40,7 +40,7 @@ from onceward.runtime.journal import Journal
 from onceward.runtime.parking import Parking
 from onceward.runtime.recall import Recall
 from onceward.runtime.records import deadline_error, error_text, failure_of
-from onceward.runtime.tracing import GoSpan
+from onceward.runtime.tracing import GoSpan, safely
 from onceward.runtime.tries import UNDO, Call, call_body, run_step
 from onceward.runtime.undoing import Undoing, judged_and_undone
 from onceward.runtime.waiting import Waits
@@ -130,7 +130,7 @@ class Execution(Journal):
         self._is_begun = True
         session_var.set(self)
         tracer = self.worker.tracer
-        span = None if tracer is None else GoSpan(tracer, self, self._history)
+        span = None if tracer is None else safely(GoSpan, tracer, self, self._history)
         error: BaseException | None = None
         value: Any = None
         try:
@@ -159,7 +159,7 @@ class Execution(Journal):
             await self._finish(*await judged_and_undone(self, value, error))
         finally:
             if span is not None:
-                span.end(self, error)
+                safely(span.end, self, error)
             self._abandon()
             self.worker.unloaded(self)
             # The task's context has this object as its session: without this, memory that runs leave

@@ -3,14 +3,17 @@
 A delivery's span is stored with its event, as a ``traceparent``, and so is that of the step that emits or
 starts. So a run continues its event's trace in any process, after a crash too. A go of a later attempt, or
 after a sleep or a wait, may come days later; it begins a trace of its own that links to the event's.
+
+A sampler or exporter of the user's that raises costs a span and a line in the log, never a run or a delivery.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from onceward.core.states import RunState
 from onceward.runtime.records import one_line
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from onceward.authoring.current import Frame
     from onceward.core.model import StepRow
     from onceward.runtime.execution import Execution
+
+T = TypeVar("T")
+
+_log = logging.getLogger("onceward.tracing")
 
 ATTRIBUTES = {
     "onceward.source": "who says that something happened, such as `stripe`",
@@ -84,16 +91,70 @@ def context_of(text: str | None) -> SpanContext | None:
     return found if version == "00" and found.is_valid else None
 
 
-@contextlib.contextmanager
-def receiving(tracer: Tracer, source: str) -> Iterator[Span]:
-    """Make the span of a delivery current, from when it is verified until it is durable."""
-    from opentelemetry.trace import SpanKind
+def safely(function: Callable[..., T], *args: Any) -> T | None:
+    """Give what a call gives that makes or ends a span; None where it raises."""
+    try:
+        return function(*args)
+    except Exception:  # noqa: BLE001 - whatever a sampler or an exporter of the user's raises
+        _log.exception("a span could not be made or ended")
+        return None
 
-    attributes = {"onceward.source": source}
-    with tracer.start_as_current_span(
-        f"receive {source}", kind=SpanKind.CONSUMER, attributes=attributes
-    ) as span:
+
+@contextlib.contextmanager
+def receiving(tracer: Tracer, source: str) -> Iterator[DeliverySpan | None]:
+    """Make the span of a delivery current, from when it is verified until it is durable."""
+    span = safely(DeliverySpan, tracer, source)
+    try:
         yield span
+    except BaseException as error:
+        if span is not None:
+            safely(span.fail, error)
+        raise
+    finally:
+        if span is not None:
+            safely(span.end)
+
+
+class _CurrentSpan:
+    """A span that is current in this task until it ends."""
+
+    def __init__(self, span: Span) -> None:
+        from opentelemetry import context, trace
+
+        self._span = span
+        self._token = context.attach(trace.set_span_in_context(span))
+
+    def fail(self, error: BaseException) -> None:
+        """Say that what it is about raised."""
+        self._span.set_status(_error(), one_line(error))
+
+    def end(self) -> None:
+        """End it; what was current before is again."""
+        from opentelemetry import context
+
+        context.detach(self._token)
+        self._span.end()
+
+
+class DeliverySpan(_CurrentSpan):
+    """The span of a delivery that is being stored.
+
+    Args:
+        tracer: makes it.
+        source: the source's name.
+    """
+
+    def __init__(self, tracer: Tracer, source: str) -> None:
+        from opentelemetry.trace import SpanKind
+
+        attributes = {"onceward.source": source}
+        super().__init__(
+            tracer.start_span(f"receive {source}", kind=SpanKind.CONSUMER, attributes=attributes)
+        )
+
+    def stored(self, outcome: str) -> None:
+        """Say whether it was new."""
+        self._span.set_attribute("onceward.delivery.outcome", outcome)
 
 
 class GoSpan:
@@ -143,7 +204,7 @@ class GoSpan:
         self._span.end()
 
 
-class StepSpan:
+class StepSpan(_CurrentSpan):
     """The span of one try of a step, current while its body runs.
 
     Args:
@@ -153,29 +214,17 @@ class StepSpan:
     """
 
     def __init__(self, tracer: Tracer, execution: Execution, frame: Frame) -> None:
-        from opentelemetry import context, trace
-
-        self._span = tracer.start_span(
-            f"step {frame.key.name}",
-            attributes={
-                "onceward.workflow": execution.run.workflow,
-                "onceward.run.id": execution.run_id,
-                "onceward.step": str(frame.key),
-                "onceward.step.try": frame.try_number,
-            },
+        super().__init__(
+            tracer.start_span(
+                f"step {frame.key.name}",
+                attributes={
+                    "onceward.workflow": execution.run.workflow,
+                    "onceward.run.id": execution.run_id,
+                    "onceward.step": str(frame.key),
+                    "onceward.step.try": frame.try_number,
+                },
+            )
         )
-        self._token = context.attach(trace.set_span_in_context(self._span))
-
-    def fail(self, error: BaseException) -> None:
-        """Say that the body raised."""
-        self._span.set_status(_error(), one_line(error))
-
-    def end(self) -> None:
-        """End it; what was current before is again."""
-        from opentelemetry import context
-
-        context.detach(self._token)
-        self._span.end()
 
 
 def _error() -> Any:

@@ -27,7 +27,7 @@ from onceward.runtime import key_memory, unknown
 from onceward.runtime.functions import FunctionFacts, is_coroutine_function
 from onceward.runtime.records import error_text, failure_of, one_line
 from onceward.runtime.threads import NotBegun
-from onceward.runtime.tracing import StepSpan
+from onceward.runtime.tracing import StepSpan, safely
 from onceward.runtime.transactions.commit import TransactionTry
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ async def _body(
     is_async: bool,
 ) -> Any:
     token, tracer = frame_var.set(frame), execution.worker.tracer
-    span = None if tracer is None else StepSpan(tracer, execution, frame)
+    span = None if tracer is None else safely(StepSpan, tracer, execution, frame)
     try:
         with execution.in_flight(frame.key):
             if options.timeout_ms is None:
@@ -250,11 +250,11 @@ async def _body(
                 raise
     except BaseException as error:
         if span is not None:
-            span.fail(error)
+            safely(span.fail, error)
         raise
     finally:
         if span is not None:
-            span.end()
+            safely(span.end)
         frame.is_over = True
         frame_var.reset(token)
 

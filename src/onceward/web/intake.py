@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onceward.core import arrival, errors, failpoints
 from onceward.core.arrival import Incoming, Verified
 from onceward.core.messages import HttpRequest
-from onceward.runtime.tracing import receiving
+from onceward.runtime.tracing import receiving, safely
 from onceward.sources.base import Source
 from onceward.web.address import Proxies
 from onceward.web.port import Limits
@@ -52,7 +52,8 @@ class AppIntake:
             else:
                 with receiving(tracer, source) as span:
                     accepted = await self._app.arrivals.accept(source, request, incoming, verified)
-                    span.set_attribute("onceward.delivery.outcome", accepted.outcome)
+                    if span is not None:
+                        safely(span.stored, accepted.outcome)
         except errors.ConfigError as error:
             raise _not_open() from error
         counters.deliveries.add(source, accepted.outcome)

@@ -142,6 +142,12 @@ API: tuple[Part, ...] = (
         "onceward.outgoing",
         ("keyed", "NO_KEY", "key_request", "key_request_async", "trace_config", "KeyingAdapter", "add_key"),
     ),
+    Part(
+        "Log records",
+        "onceward.logs",
+        ("RunFields", "QuietOnRecall", "JsonLines"),
+        "See [telemetry](../telemetry.md#logs).",
+    ),
     Part("Version", "onceward", ("__version__",)),
     Part(
         "Sources",
@@ -570,10 +576,23 @@ def rest_page() -> str:
     return "\n".join(parts)
 
 
+def metrics_page() -> str:
+    """Give the page of metrics."""
+    from onceward.web.metrics import METRICS_TABLE
+
+    lines = ["| metric | kind | labels | what it says |", "| --- | --- | --- | --- |"]
+    for metric in METRICS_TABLE:
+        name = f"{metric.name}_total" if metric.kind == "counter" else metric.name
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "# Metrics\n\nAt `GET /metrics`; see [telemetry](../telemetry.md).\n\n" + "\n".join(lines) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "api": api_page,
     "errors": errors_page,
     "failpoints": failpoints_page,
+    "metrics": metrics_page,
     "rest": rest_page,
     "settings": settings_page,
     "sources": sources_page,

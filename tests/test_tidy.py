@@ -31,6 +31,7 @@ LAYERS = {
     "stores": 1,
     "runtime": 2,
     "outgoing": 2,  # hooks for HTTP clients, which ask what step runs
+    "logs": 2,  # filters and a formatter for logging, which ask the same
     "app": 3,
     "": 4,  # the package itself: it hands out names from the layers below
     "console": 5,  # what a person asks of a store, for the REST API, the dashboard and the CLI

@@ -18,6 +18,7 @@ from onceward.core.kept import kept, kept_of, request_of
 from onceward.core.messages import HttpRequest, without_encoding
 from onceward.core.model import DeliveryRow, EventRow, UnparsedRow
 from onceward.core.ports import Accept
+from onceward.runtime.tracing import traceparent
 
 if TYPE_CHECKING:
     from onceward.core.settings import Settings
@@ -125,6 +126,7 @@ class Arrivals:
             # An id that is derived leaves out what differs between attempts: no clash to see there.
             content_hash=None if one.id_is_derived else content_hash,
             id_is_signed=one.id_is_signed,
+            trace=traceparent(self._worker().tracer),
         )
 
     def _kept(

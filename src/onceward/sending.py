@@ -17,6 +17,7 @@ from onceward.core.shown import shown
 from onceward.core.texts import checked_id, checked_name, checked_subject
 from onceward.handles import Emitted, LaterRun, RunHandle
 from onceward.runtime.accepting import start_accept
+from onceward.runtime.tracing import traceparent
 
 if TYPE_CHECKING:
     from onceward.core.settings import Settings
@@ -141,6 +142,7 @@ class Sending:
             subject=checked_subject(subject),
             occurred_at=asked.checked_time(occurred_at),
             content_hash=None if id is None else ids.content_hash(text),
+            trace=traceparent(worker.tracer),
         )
 
     async def _to_emit(

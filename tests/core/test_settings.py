@@ -57,6 +57,7 @@ def test_without_arguments_and_environment_the_defaults_hold() -> None:
         allowed_hosts=None,
         redact=None,
         log_level="info",
+        log_format="text",
     )
 
 
@@ -121,6 +122,7 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
         "ONCEWARD_ALLOWED_HOSTS": "runs.example.com",
         "ONCEWARD_REDACT": "birth_date customer.email !iban",
         "ONCEWARD_LOG_LEVEL": "DEBUG",
+        "ONCEWARD_LOG_FORMAT": "json",
         "PATH": "/usr/bin",
     }
     assert environ.keys() - {"PATH"} == {setting.env for setting in SETTINGS}
@@ -130,7 +132,7 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
     assert settings == Settings(
         "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, True,
         "https://shop.example", "new old", "0.0.0.0", 0, "10.0.0.0/8", False, False, "runs.example.com",
-        "birth_date customer.email !iban", "debug",
+        "birth_date customer.email !iban", "debug", "json",
     )  # fmt: skip
 
 
@@ -192,6 +194,7 @@ def test_a_value_outside_its_range_is_refused_with_the_range(setting: Setting) -
         ("notify", "maybe"),
         ("notify", 1),
         ("log_level", "loud"),
+        ("log_format", "xml"),
         ("namespace", ""),
         ("namespace", "a/b"),
         ("namespace", "a" * 101),

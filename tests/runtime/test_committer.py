@@ -40,6 +40,7 @@ def test_what_is_added_while_the_store_waits_is_committed_with_what_it_is_filled
 
     async def scenario() -> None:
         clock, store = [0.0], _Store()
+        took: list[float] = []
         committer = Committer(
             cast("Store", store),
             _Writer(),
@@ -49,6 +50,7 @@ def test_what_is_added_while_the_store_waits_is_committed_with_what_it_is_filled
             claims=list,
             claimed=lambda _: None,
             arrived=lambda *_: None,
+            took=took.append,
             evicted=lambda _: None,
         )
         committer._pace.over(-1.0, overlaps=True)  # the last commit took a second
@@ -62,6 +64,7 @@ def test_what_is_added_while_the_store_waits_is_committed_with_what_it_is_filled
             clock[0] += 10.0  # later than the store may be left idle
 
         assert await asyncio.gather(*(one.future for one in pending)) == [True] * 3
+        assert len(took) == len(store.batches), "each commit is timed"
 
         saved = [
             (advance.run_id, len(advance.steps)) for batch in store.batches for advance in batch.advances

@@ -39,10 +39,16 @@ class Session(Protocol):
     run_id: str
     generation: int
     attempt: int
+    workflow_name: str
     business: tuple[str, ...]  # what keys of scope "business" are made of
     is_sync: bool  # the workflow is a plain function in a thread
     loop: asyncio.AbstractEventLoop
     made: MadeCalls  # calls of verbs, until they are begun
+
+    @property
+    def is_recalling(self) -> bool:
+        """Say whether the code is where it was before: saved answers are ahead of it; from any thread."""
+        ...
 
     def step(
         self,

@@ -9,7 +9,7 @@ from onceward.cli.options import setting_options
 
 @click.command("dev", short_help="Serve while you write: reloads, with the dashboard and a live log.")
 @click.argument("target", metavar="MODULE:APP")
-@setting_options("store", "namespace", "port", "concurrency", "drain", "log_level")
+@setting_options("store", "namespace", "port", "concurrency", "drain", "log_level", "log_format")
 def command(target: str, **settings: str | None) -> None:
     """Serve an app on this machine only, and start it anew whenever a Python file below changes.
 

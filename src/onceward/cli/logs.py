@@ -1,7 +1,8 @@
 """The command line's logging: one line a record, whatever is in it.
 
 The library itself only logs under ``onceward.*`` and installs nothing. Lines go to the standard
-error: time in UTC, level, logger, message. A traceback becomes part of its record's line.
+error: time in UTC, level, logger, message; or JSON, which also says which run and step. A traceback
+becomes part of its record's line. What code between steps logs again on its way back up is not shown.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 from datetime import UTC, datetime
 
 from onceward.cli.plain import plain
+from onceward.logs import JsonLines, QuietOnRecall, RunFields
 
 
 class OneLine(logging.Formatter):
@@ -33,10 +35,20 @@ class Short(OneLine):
         return f"{datetime.fromtimestamp(record.created).astimezone():%H:%M:%S}"
 
 
-def configure(level: str, *, is_short: bool = False) -> None:
-    """Send everything from *level* up to the standard error; call it again to change the level."""
+def configure(level: str, *, is_short: bool = False, form: str = "text") -> None:
+    """Send everything from *level* up to the standard error; call it again to change the level.
+
+    Args:
+        level: as in the setting ``log_level``.
+        is_short: lines of text are for somebody who looks on.
+        form: as in the setting ``log_format``.
+    """
     handler = logging.StreamHandler()
-    if is_short:
+    handler.addFilter(QuietOnRecall())
+    handler.addFilter(RunFields())
+    if form == "json":
+        handler.setFormatter(JsonLines())
+    elif is_short:
         handler.setFormatter(Short("%(asctime)s  %(levelname)-9s  %(message)s"))
     else:
         handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))

@@ -49,7 +49,7 @@ def serve(target: str, given: Mapping[str, str | None]) -> None:
         ConfigError: a setting cannot be used, or the port not be listened on.
     """
     settings = resolve(SETTINGS, given, os.environ)
-    configure(settings.log_level, is_short=True)
+    configure(settings.log_level, is_short=True, form=settings.log_format)
     options = {
         **given,
         "host": "127.0.0.1",

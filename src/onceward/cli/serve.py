@@ -11,7 +11,9 @@ WORKERS_MAX = 64
 
 @click.command("serve", short_help="Receive deliveries over HTTP and run workflows.")
 @click.argument("target", metavar="MODULE:APP")
-@setting_options("store", "namespace", "host", "port", "concurrency", "drain", "instance", "log_level")
+@setting_options(
+    "store", "namespace", "host", "port", "concurrency", "drain", "instance", "log_level", "log_format"
+)
 @setting_options("dashboard", "api", "allowed_hosts")
 @click.option(
     "--workers",

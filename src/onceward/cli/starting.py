@@ -23,10 +23,11 @@ def prepared(name: str, given: Mapping[str, str | None], *, is_short: bool = Fal
     Raises:
         ConfigError: an option, a variable or the application cannot be used.
     """
-    logs.configure(resolve(SETTINGS, given, os.environ).log_level, is_short=is_short)
+    before = resolve(SETTINGS, given, os.environ)
+    logs.configure(before.log_level, is_short=is_short, form=before.log_format)
     app = target.load(name)
     app.configure(**given)
-    logs.configure(app.settings.log_level, is_short=is_short)
+    logs.configure(app.settings.log_level, is_short=is_short, form=app.settings.log_format)
     return app
 
 

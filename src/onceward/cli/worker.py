@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command("worker", short_help="Run workflows only.")
 @click.argument("target", metavar="MODULE:APP")
-@setting_options("store", "namespace", "concurrency", "drain", "instance", "log_level")
+@setting_options("store", "namespace", "concurrency", "drain", "instance", "log_level", "log_format")
 def command(target: str, **settings: str | None) -> None:
     """Run the workflows of an app, without HTTP.
 

@@ -47,6 +47,7 @@ class EventRow(msgspec.Struct, frozen=True, gc=False):
         content_hash: only where the id comes from outside, to see clashes.
         id_is_signed: False when the id stood outside the sender's signature, so that one captured
             body can come again under any number of ids.
+        trace: the span in which it came about, as a W3C ``traceparent``; None without tracing.
     """
 
     source: str
@@ -58,6 +59,7 @@ class EventRow(msgspec.Struct, frozen=True, gc=False):
     occurred_at: Millis | None = None
     content_hash: str | None = None
     id_is_signed: bool = True
+    trace: str | None = None
 
 
 DELIVERIES_KEPT_MAX = 50

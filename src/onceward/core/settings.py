@@ -161,6 +161,13 @@ SETTINGS: tuple[Setting, ...] = (
         "The least severe log record that the command line shows.",
         choices=("debug", "info", "warning", "error"),
     ),
+    Setting(
+        "log_format",
+        Kind.CHOICE,
+        "text",
+        "How the command line writes log records: lines for people, or JSON with run, workflow, attempt and step.",
+        choices=("text", "json"),
+    ),
 )
 
 
@@ -192,6 +199,7 @@ class Settings:
     allowed_hosts: str | None
     redact: str | None
     log_level: str
+    log_format: str
 
     @property
     def heartbeat_ms(self) -> int:

@@ -10,6 +10,7 @@ from onceward.core import errors, failpoints
 from onceward.core.ids import RUN_ID_PREFIX
 from onceward.core.model import EventRow, NewRun
 from onceward.core.ports import Accept, Accepted
+from onceward.runtime.tracing import traceparent
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -63,5 +64,6 @@ def start_accept(
         payload=payload,
         received_at=now,
         content_hash=content_hash,
+        trace=traceparent(worker.tracer),
     )
     return Accept(event, [worker.keys.keyed(run, event, workflow)])

@@ -65,4 +65,9 @@ def hold_unreadable(worker: Worker, run: RunRow) -> None:
     pending = PendingAdvance(run.run_id, run.generation, run.fence, worker.loop)
     pending.move = held_move(run, worker.now_ms(), "damaged: its saved steps cannot be read")
     worker.committer.add(pending)
-    _log.error("run %s of %s is held: its saved steps cannot be read", run.run_id, run.workflow)
+    _log.error(
+        "run %s of %s is held: its saved steps cannot be read",
+        run.run_id,
+        run.workflow,
+        extra={"run_id": run.run_id, "workflow": run.workflow},
+    )

@@ -136,6 +136,7 @@ class Committer:
         claimed: told about runs that became ours, or None when the claims got no answer.
         evicted: told the process id that may no longer write.
         arrived: told each batch that is committed, and what the store found.
+        took: told how many seconds each of them took.
     """
 
     def __init__(
@@ -150,6 +151,7 @@ class Committer:
         claimed: Callable[[list[Claimed] | None], None],
         evicted: Callable[[str], None],
         arrived: Callable[[Batch, BatchResult], None],
+        took: Callable[[float], None],
     ) -> None:
         self._store = store
         self._batch_ids = batch_ids
@@ -159,6 +161,7 @@ class Committer:
         self._claimed = claimed
         self._evicted = evicted
         self._arrived = arrived
+        self._took = took
         self._loop = asyncio.get_running_loop()
         self._commits = Commits(store, writer, self._loop)
         self._pace = Pace(elapsed_s)
@@ -264,6 +267,7 @@ class Committer:
         self.settled += not isinstance(error, _InDoubt)
         if error is None and result is not None:
             self._failures = self._surprises = 0
+            self._took(self._elapsed_s() - self.sent_at)
             answers = iter(result.accepted)
             for pending in accepts:
                 answered = [next(answers) for _ in pending.accepts]

@@ -28,6 +28,9 @@ _log = logging.getLogger("onceward.run")
 
 NO_CLEAN_UP = {"type": "Poison", "message": "its clean-up lost its process too often and was given up"}
 
+COUNTED = TERMINAL | {RunState.HELD}
+"""States in which a run is left to itself, or to a person."""
+
 FAR_MS = 100 * 366 * 86_400_000
 """A due time for runs that wait for something without a time of their own."""
 
@@ -314,5 +317,7 @@ async def _end(execution: Execution, move: RunMove, records: Sequence[StepRow] =
     if not await pending.future:
         raise errors.LeaseLost("The run was taken over or steered by an operator.")
     run = execution.run
+    if move.state in COUNTED:
+        execution.worker.counters.runs.add(run.workflow, move.state.value)
     run.state, run.attempt, run.failures = move.state, move.attempt, move.failures
     run.ended_at, run.output, run.error, run.reason = move.ended_at, move.output, move.error, move.reason

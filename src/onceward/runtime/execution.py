@@ -40,6 +40,7 @@ from onceward.runtime.journal import Journal
 from onceward.runtime.parking import Parking
 from onceward.runtime.recall import Recall
 from onceward.runtime.records import deadline_error, error_text, failure_of
+from onceward.runtime.tracing import GoSpan, safely
 from onceward.runtime.tries import UNDO, Call, call_body, run_step
 from onceward.runtime.undoing import Undoing, judged_and_undone
 from onceward.runtime.waiting import Waits
@@ -86,6 +87,7 @@ class Execution(Journal):
         self.business = business_parts(
             worker.settings.namespace, run.workflow, run.key, run.source, run.event_id
         )
+        self.trace = event.trace
         self.is_sync = not workflow.is_async
         self.root: asyncio.Task[None] | None = None
         self.calls = 0  # verbs in progress, parked ones included
@@ -127,6 +129,8 @@ class Execution(Journal):
         """Run the code to its end, whatever that is, and commit what became of it."""
         self._is_begun = True
         session_var.set(self)
+        tracer = self.worker.tracer
+        span = None if tracer is None else safely(GoSpan, tracer, self, self._history)
         error: BaseException | None = None
         value: Any = None
         try:
@@ -154,6 +158,8 @@ class Execution(Journal):
         try:
             await self._finish(*await judged_and_undone(self, value, error))
         finally:
+            if span is not None:
+                safely(span.end, self, error)
             self._abandon()
             self.worker.unloaded(self)
             # The task's context has this object as its session: without this, memory that runs leave
@@ -298,6 +304,8 @@ class Execution(Journal):
             if self.cancel.is_due:
                 await self.cancel.raise_here(self, key, kind)
             await self.recall.caught_up()
+            if record is None:
+                self.recall.begins_anew()
             self.check_usable()
             return record
         if kind == UNDO and record.state is StepState.DONE:

@@ -62,6 +62,7 @@ class Journal:
         self.run_id = run.run_id
         self.generation = run.generation
         self.attempt = run.attempt
+        self.workflow_name = run.workflow
         self.is_ending = False
         self.stopping: str | None = None
         self.hold_reason: str | None = None
@@ -75,6 +76,11 @@ class Journal:
         self._previous: PendingAdvance | None = None  # the one before, until it is durable
         self._latest: dict[StepKey, StepRow | None] = {}  # records of this go; None for results
         self.whole: set[StepKey] = set()  # steps of which results are kept, too
+
+    @property
+    def is_recalling(self) -> bool:
+        """Say whether the code is where it was before: saved answers are ahead of it; from any thread."""
+        return self.recall.is_behind()
 
     def stop(self, why: str) -> None:
         """Unwind the run's code."""

@@ -190,6 +190,10 @@ class Looking:
             runs = "1 run" if count == 1 else f"{count} runs"
             _log.log(level, "took over %s of a process that died or lost its lease: %s", runs, names)
         for run_id in taken.held:
-            _log.error("run %s is held: it was lost with its process too often without progress", run_id)
+            _log.error(
+                "run %s is held: it was lost with its process too often without progress",
+                run_id,
+                extra={"run_id": run_id},
+            )
         if taken.released:
             worker.loop.call_soon_threadsafe(worker.claim_due)

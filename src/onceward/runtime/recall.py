@@ -67,6 +67,7 @@ class Recall:
         self._patience: asyncio.TimerHandle | None = None
         self._last_ended_at: Millis | None = None
         self._has_diverged = False
+        self._has_begun_anew = False  # the code asked for a step of which nothing is saved
         self._activity = 0
         self._rounds = 0
         self._is_ticking = False
@@ -89,6 +90,21 @@ class Recall:
         self._activity += 1
         if self._records:
             self._asked.add(key)
+
+    def begins_anew(self) -> None:
+        """Hear that a step begins of which nothing is saved."""
+        self._has_begun_anew = True
+
+    def is_behind(self) -> bool:
+        """Say whether the code was further already: something saved was not asked for yet, or not handed out.
+
+        Asked from any thread, so it only looks.
+        """
+        if self._has_begun_anew or self._has_diverged or not self._records:
+            return False
+        if any(row.seq not in self._gone for row in self._left):
+            return True
+        return any(key not in self._asked for key in self._records)
 
     def unreached(self) -> list[str]:
         """Give saved steps that were not asked for by the code."""

@@ -20,6 +20,7 @@ from onceward.core.shown import shown
 from onceward.core.states import RunState, StepState
 from onceward.core.texts import checked_name, checked_subject
 from onceward.runtime.records import error_text, json_text
+from onceward.runtime.tracing import traceparent
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
@@ -156,6 +157,7 @@ def _child_accept(
         payload=payload,
         received_at=now,
         content_hash=ids.content_hash(payload) if source.startswith("start/") else None,
+        trace=traceparent(worker.tracer),
     )
     run = worker.keys.keyed(run, event, workflow)
     return Accept(event, [run], by_run=execution.run_id, by_fence=execution.run.fence)
@@ -340,6 +342,7 @@ def _emit_accept(
         occurred_at=occurred_at,
         # Where the caller chose the id, others may choose it too; see IdClash.
         content_hash=ids.content_hash(text) if source.startswith("emit/") else None,
+        trace=traceparent(worker.tracer),
     )
     runs = worker.runs_for(event, parent=execution.run)
     return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)

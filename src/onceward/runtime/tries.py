@@ -27,6 +27,7 @@ from onceward.runtime import key_memory, unknown
 from onceward.runtime.functions import FunctionFacts, is_coroutine_function
 from onceward.runtime.records import error_text, failure_of, one_line
 from onceward.runtime.threads import NotBegun
+from onceward.runtime.tracing import StepSpan, safely
 from onceward.runtime.transactions.commit import TransactionTry
 
 if TYPE_CHECKING:
@@ -214,7 +215,8 @@ async def _body(
     options: StepOptions,
     is_async: bool,
 ) -> Any:
-    token = frame_var.set(frame)
+    token, tracer = frame_var.set(frame), execution.worker.tracer
+    span = None if tracer is None else safely(StepSpan, tracer, execution, frame)
     try:
         with execution.in_flight(frame.key):
             if options.timeout_ms is None:
@@ -231,7 +233,13 @@ async def _body(
                         todo="Give it more time, or make it safe to run twice with the step's idempotency key.",
                     ) from error
                 raise
+    except BaseException as error:
+        if span is not None:
+            safely(span.fail, error)
+        raise
     finally:
+        if span is not None:
+            safely(span.end)
         frame.is_over = True
         frame_var.reset(token)
 
@@ -278,6 +286,10 @@ async def _failed_try(
         draw=worker.ids.draw(),
         now_ms=now,
     )
+    said = {"step": str(key), "try_number": tries}
+    worker.counters.tries_failed.add(
+        execution.run.workflow, "again" if decision.delay_ms is not None else "failed"
+    )
     if decision.delay_ms is None and call.kind == UNDO:
         why = f"it failed after {tries} {'try' if tries == 1 else 'tries'}: {one_line(failure)}"
         begun = msgspec.structs.replace(unknown.begun_now(execution, frame), at=started_at, why=why)
@@ -288,7 +300,7 @@ async def _failed_try(
         execution.save(row)
         if execution.recall.has_queue():
             await execution.recall.take_turn()
-        _log.debug("run %s: step %r failed", execution.run_id, str(key), exc_info=failure)
+        _log.debug("run %s: step %r failed", execution.run_id, str(key), exc_info=failure, extra=said)
         raise failure_of(row)
     text = error_text(failure)
     _log.info(
@@ -299,6 +311,7 @@ async def _failed_try(
         str(key),
         decision.delay_ms,
         one_line(failure),
+        extra=said,
     )
     wake_at = now + decision.delay_ms
     kept = kept if call.options.if_unknown == "retry" else None

@@ -21,6 +21,7 @@ import msgspec
 
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints
+from onceward.core.counters import Counters
 from onceward.core.ids import IdSource
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
@@ -42,6 +43,7 @@ from onceward.runtime.matching import Matching
 from onceward.runtime.routes import Route, Routes
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
+from onceward.runtime.tracing import tracer_found
 from onceward.runtime.transactions.outbox import Outbox, Transactions
 
 _log = logging.getLogger("onceward.worker")
@@ -113,6 +115,7 @@ class Worker:
         self.step_threads = Threads(settings.threads, "onceward-step")
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
         self.matching = Matching(self)
+        self.counters, self.tracer = Counters(), tracer_found()
         self.committer = Committer(
             store,
             writer or ThreadWriter(self.loop),
@@ -123,6 +126,7 @@ class Worker:
             claimed=self._claimed,
             evicted=self.evicted,
             arrived=self.matching.arrived,
+            took=self.counters.batches.add,
         )
         self._version = version
         self.refresh_clock = refresh_clock

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from onceward.core import arrival, errors, failpoints
 from onceward.core.arrival import Incoming, Verified
 from onceward.core.messages import HttpRequest
+from onceward.runtime.tracing import receiving, safely
 from onceward.sources.base import Source
 from onceward.web.address import Proxies
 from onceward.web.port import Limits
@@ -44,9 +45,18 @@ class AppIntake:
     ) -> arrival.Accepted:
         """Store the events with their runs and this delivery; return when all are durable."""
         try:
-            accepted = await self._app.arrivals.accept(source, request, incoming, verified)
+            counters = self._app.worker.counters
+            tracer = self._app.worker.tracer
+            if tracer is None:
+                accepted = await self._app.arrivals.accept(source, request, incoming, verified)
+            else:
+                with receiving(tracer, source) as span:
+                    accepted = await self._app.arrivals.accept(source, request, incoming, verified)
+                    if span is not None:
+                        safely(span.stored, accepted.outcome)
         except errors.ConfigError as error:
             raise _not_open() from error
+        counters.deliveries.add(source, accepted.outcome)
         if failpoints.is_armed():
             failpoints.hit("accept.before_reply")
         return accepted
@@ -56,9 +66,11 @@ class AppIntake:
     ) -> None:
         """Keep a delivery that its source could not read; return when it is durable."""
         try:
+            counters = self._app.worker.counters
             await self._app.arrivals.keep_unparsed(source, request, verified, error, told_by)
         except errors.ConfigError as closed:
             raise _not_open() from closed
+        counters.deliveries.add(source, "unparsed")
 
     def refused(self, source: str, status: int, check: str, **more: Any) -> None:
         """Count a delivery that was refused."""
@@ -66,6 +78,7 @@ class AppIntake:
             now = self.now_ms()
         except errors.OncewardError:
             return  # no app, nothing to count for
+        self._app.worker.counters.deliveries.add(source if source in self.sources else "", "refused")
         self._app.refused.note(source, status, check, now, **more)
 
 

@@ -1,4 +1,4 @@
-"""One ASGI application of receiver, REST API, dashboard and login, below any prefix.
+"""One ASGI application of receiver, REST API, metrics, dashboard and login, below any prefix.
 
 Deliveries, and promises that are completed from outside, are told apart by their path first and pass
 nothing that the rest needs: no look-up of who asks, no headers for browsers, no routes.
@@ -22,6 +22,7 @@ from onceward.web.auth.guard import PRINCIPAL, Guard, cookie_of_store
 from onceward.web.auth.hosts import Hosts
 from onceward.web.auth.login import Login
 from onceward.web.auth.passwords import Cost
+from onceward.web.metrics import METRICS, Metrics
 from onceward.web.port import Receive, Scope, Send
 from onceward.web.problems import problem_of_error
 from onceward.web.promise_door import PROMISES
@@ -44,14 +45,22 @@ class Site:
         receiver: takes the deliveries, and opens and closes the app with the server.
         guard: knows who asks.
         api: the REST API, where it is served.
+        metrics: the metrics, where the REST API is served.
         pages: the dashboard's routes, where it is served.
     """
 
     def __init__(
-        self, receiver: Receiver, guard: Guard, *, api: Api | None, pages: list[BaseRoute] | None
+        self,
+        receiver: Receiver,
+        guard: Guard,
+        *,
+        api: Api | None,
+        pages: list[BaseRoute] | None,
+        metrics: Metrics | None = None,
     ) -> None:
         self._receiver = receiver
         self._api = api
+        self._metrics = metrics
         self._login = Login(guard, time.monotonic)
         self._pages = None
         if pages is not None:
@@ -79,6 +88,8 @@ class Site:
         path = path_below_mount(scope)
         if self._api is not None and path.startswith(f"{PREFIX}/"):
             await self._api(scope, receive, send)
+        elif self._metrics is not None and path == METRICS:
+            await self._metrics(scope, receive, send)
         elif self._pages is not None and path in LOGIN_PATHS:
             await self._login(scope, receive, send)
         elif self._pages is not None and not path.startswith("/api/"):
@@ -109,7 +120,13 @@ def site_for(
         console = LocalConsole(app)
     guard = guard_for(app, cost=cost)
     served = Api(console, body_bytes_max=app.settings.body_bytes_max) if api else None
-    return Site(app.asgi(), guard, api=served, pages=_dashboard(console, api=api) if dashboard else None)
+    return Site(
+        app.asgi(),
+        guard,
+        api=served,
+        metrics=Metrics(app, console) if api else None,
+        pages=_dashboard(console, api=api) if dashboard else None,
+    )
 
 
 def guard_for(app: App, *, cost: Cost | None = None) -> Guard:

@@ -76,6 +76,7 @@ class EventColumns(msgspec.Struct, omit_defaults=True):
     by_run: str | None = None
     by_fence: int | None = None
     is_loose: bool = False
+    trace: str | None = None
 
 
 class RunColumns(msgspec.Struct, omit_defaults=True):
@@ -323,6 +324,7 @@ def event_columns(event: EventRow, by_run: str | None, by_fence: int | None) -> 
         by_run,
         by_fence,
         not event.id_is_signed,
+        event.trace,
     )
 
 

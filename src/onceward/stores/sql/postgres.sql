@@ -71,12 +71,13 @@ with e as materialized (
     select r.fence from {t}run r where r.namespace = :namespace and r.run_id = e.by_run
   ) as is_held
   from json_to_recordset(:events) as e (source text, id text, type text, payload text, received_at bigint,
-    subject text, occurred_at bigint, content_hash text, is_loose boolean, by_run text, by_fence bigint)
+    subject text, occurred_at bigint, content_hash text, is_loose boolean, trace text,
+    by_run text, by_fence bigint)
 ), won as (
   insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash,
-    id_is_signed)
+    id_is_signed, trace)
   select :namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash,
-    case when is_loose then 0 else 1 end
+    case when is_loose then 0 else 1 end, trace
   from e where is_held
   on conflict do nothing
   returning source, id

@@ -13,14 +13,14 @@ where namespace = ? and run_id in (select value from json_each(?))
 -- name: insert_event
 -- The unique key decides who won; the loser reads what the winner made.
 insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash,
-  id_is_signed)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+  id_is_signed, trace)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
 
 -- name: insert_new_events
 -- Fails whole if one of them is there already; then they are inserted one by one.
 insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash,
-  id_is_signed)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  id_is_signed, trace)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: winner
 select workflow, run_id from {t}run{by_identity}

@@ -323,6 +323,7 @@ class SqliteWrites:
             event.occurred_at,
             event.content_hash,
             int(event.id_is_signed),
+            event.trace,
         )
 
     def _run_parameters(self, event: EventRow, run: NewRun) -> tuple[Any, ...]:

@@ -28,6 +28,7 @@ create table {t}event (
     payload text,
     content_hash {key},
     id_is_signed {small} not null,
+    trace {key},
     primary key (namespace, source, id)
 );
 create index {i}event_received on {t}event (namespace, received_at){if_received};

@@ -865,7 +865,9 @@ returning 1
 select 1 from {t}audit where namespace = :namespace and run_id = :run_id and audit_id = :audit_id
 
 -- name: has_event
-select 1 from {t}event where namespace = :namespace and source = :source and id = :event_id
+-- Locked, so that its payload is not pruned beside the run that will need it.
+select (payload is not null)::int from {t}event where namespace = :namespace and source = :source and id = :event_id
+for share
 
 -- name: insert_replay
 with added as (

@@ -296,7 +296,7 @@ values (?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing
 
 -- name: has_event
-select 1 from {t}event where namespace = ? and source = ? and id = ?
+select payload is not null from {t}event where namespace = ? and source = ? and id = ?
 
 -- name: replayed
 select run_id from {t}run{by_identity}

@@ -570,3 +570,4 @@ class WorkflowRow(msgspec.Struct, frozen=True):
     seen_at: Millis
     deadline_ms: int | None = None
     rules: str | None = None  # JSON: see `onceward.core.rules`
+    retention: str | None = None  # JSON: a `onceward.core.retention.Keep`

@@ -110,7 +110,9 @@ class Looking:
         is_time = now - self._took_over_at >= worker.settings.lease_ms
         if is_time:
             # What newer processes have registered meanwhile: events that come here start it too.
-            worker.routes.learn(await worker.read(worker.store.workflows))
+            registered = await worker.read(worker.store.workflows)
+            worker.routes.learn(registered)
+            worker.pruning.learn(registered)
         if look.oldest_lease == KNOWN_DEAD or ((is_ended or is_time) and worker.may_judge()):
             await worker.read(self.take_over)
         if look.woken:

@@ -91,12 +91,19 @@ def _runs(do: Do, _what: What, rules: Rules, now: Millis, after: str, limit: int
     free = _ids(do("prune_free_runs", ids=_list(list(doomed))))
     values = [run_id for run_id in free if doomed[run_id] is Due.VALUES]
     rows = _ids(do("prune_idle_runs", ids=_list([one for one in free if doomed[one] is Due.ROWS])))
-    if not is_dry:
-        for name in _VALUES if values else ():
-            do(name, ids=_list(values), now=now)
-        for name in _ROWS if rows else ():
-            do(name, ids=_list(rows))
+    if is_dry:
+        # What would lose its values first would go in the next round, unless a key remembers it.
+        also = [run for run in locked if run.run_id in values and due(rules, _stripped(run), now)]
+        return Pruned(len(page), len(values), len(rows) + len(also), following)
+    for name in _VALUES if values else ():
+        do(name, ids=_list(values), now=now)
+    for name in _ROWS if rows else ():
+        do(name, ids=_list(rows))
     return Pruned(len(page), len(values), len(rows), following)
+
+
+def _stripped(run: Ended) -> Ended:
+    return msgspec.structs.replace(run, pruned_at=0)
 
 
 def _ids(rows: Sequence[tuple[Any, ...]]) -> list[str]:

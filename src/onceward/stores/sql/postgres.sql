@@ -688,12 +688,12 @@ where namespace = :namespace and instance = :instance and process_id <> :process
 order by process_id
 
 -- name: save_workflows
-insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules)
-select :namespace, w.name, w.triggers, w.seen_at, w.deadline_ms, w.rules
+insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules, retention)
+select :namespace, w.name, w.triggers, w.seen_at, w.deadline_ms, w.rules, w.retention
 from json_to_recordset(:workflows) as w (name text, triggers text, seen_at bigint, deadline_ms bigint,
-  rules text)
+  rules text, retention text)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
-  deadline_ms = excluded.deadline_ms, rules = excluded.rules
+  deadline_ms = excluded.deadline_ms, rules = excluded.rules, retention = excluded.retention
 
 -- name: forget_workflow
 delete from {t}workflow where namespace = :namespace and name = :workflow returning name

@@ -211,7 +211,15 @@ class SqliteStore(SqliteWaits, StoredAccess, StoredRetention):
             for row in workflows:
                 connection.execute(
                     sql["save_workflow"],
-                    (namespace, row.name, row.triggers, row.seen_at, row.deadline_ms, row.rules),
+                    (
+                        namespace,
+                        row.name,
+                        row.triggers,
+                        row.seen_at,
+                        row.deadline_ms,
+                        row.rules,
+                        row.retention,
+                    ),
                 )
 
     def heartbeat(self, process_id: str, epoch: int, lease_until: Millis) -> None:

@@ -224,6 +224,7 @@ create table {t}workflow (
     deadline_ms {int},
     seen_at {int} not null,
     rules text,
+    retention text,
     primary key (namespace, name)
 ){packed};
 

@@ -128,3 +128,18 @@ def test_export_goes_page_by_page(url: str, monkeypatch: pytest.MonkeyPatch) -> 
     whole = _lines(url)
     monkeypatch.setattr("onceward.cli.console.export.PAGE", 1)
     assert _lines(url) == whole
+
+
+def test_what_was_pruned_is_shown_so(url: str) -> None:
+    """By `runs show` and `events show`: not as a run that returned nothing."""
+    (run_id,) = {
+        line["run_id"] for line in _lines(url) if line["row"] == "run" and line["event_id"] == "order-1"
+    }
+    assert "pruned" not in Told(url, "runs", "show", run_id).text
+    assert Told(url, "prune", "--older-than", "0s").status == 0
+    shown = Told(url, "runs", "show", run_id, "--json").json
+    assert shown["run"]["pruned_at"] is not None
+    refused = {verb["verb"] for verb in shown["verbs"] if verb["reply"] == "its values were pruned"}
+    assert refused == {"retry", "restart"}
+    assert "its values are gone" in Told(url, "runs", "show", run_id).text
+    assert "(pruned; the id stays" in Told(url, "events", "show", "emit/order.paid/order-1").text

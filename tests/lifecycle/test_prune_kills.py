@@ -1,4 +1,4 @@
-"""Pruning beside live work, killed before and behind its commits: what is live loses nothing (I6, F29)."""
+"""Pruning beside live work, killed before and behind its commits: what is live loses nothing (I6)."""
 
 from __future__ import annotations
 

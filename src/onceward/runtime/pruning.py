@@ -74,10 +74,15 @@ class Pruning:
             for what in self.rules.whats:
                 after: str | None = ""
                 while after is not None:
-                    if self._worker.has_idle_slots:
+                    if self._has_time:
                         after = await self._page(what, after)
                     await asyncio.sleep(PAGE_PAUSE_S)
             await asyncio.sleep(PASS_PAUSE_S)
+
+    @property
+    def _has_time(self) -> bool:
+        """Say whether a slot is free: no run waits for this process."""
+        return len(self._worker.executions) < self._worker.settings.concurrency
 
     async def _page(self, what: What, after: str) -> str | None:
         worker = self._worker

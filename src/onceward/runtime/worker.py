@@ -157,9 +157,7 @@ class Worker:
         """Register, take over what the dead left, and begin to claim."""
         await self._join()
         await self.read(self._looking.take_over)
-        registered = await self.read(self.store.workflows)
-        self.routes.learn(registered)
-        self.pruning.learn(registered)
+        await self._looking.learn()
         if self._heartbeat is not None:
             self._heartbeat.start()
         self._tasks = [self.loop.create_task(self._looking.forever())]
@@ -284,11 +282,6 @@ class Worker:
     def _free(self) -> int:
         """Give the free slots; a run whose end is on its way to the store needs none any more."""
         return self.settings.concurrency - len(self.executions) + self._ending - self._reserved
-
-    @property
-    def has_idle_slots(self) -> bool:
-        """Say whether this process has time for what is not urgent."""
-        return not self._has_backlog and self._free() > 0
 
     def ending(self) -> None:
         """Hear that a run handed its end over, so that the claim of the next shares its commit."""

@@ -20,6 +20,7 @@ CONSTRUCTED = {
     "AsgiVerbs",
     "BlockingVerbs",
     "Retry",
+    "Retention",
     "Source",
     "Stripe",
     "GitHub",

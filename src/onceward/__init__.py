@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Permanent,
         PlanNeeded,
         PromiseOver,
+        Pruned,
         RetryLater,
         RunCancelled,
         RunFailed,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     )
     from onceward.core.paths import event
     from onceward.core.plan import Plan
+    from onceward.core.retention import Retention
     from onceward.core.retry import Retry
     from onceward.core.states import RunState
     from onceward.core.unknown import DidNotHappen, Happened, Question
@@ -91,7 +93,9 @@ __all__ = [
     "PlanNeeded",
     "Promise",
     "PromiseOver",
+    "Pruned",
     "Question",
+    "Retention",
     "Retry",
     "RetryLater",
     "RunCancelled",
@@ -135,6 +139,7 @@ _HOMES = {
     "Promise": "onceward.authoring.promise",
     "Retry": "onceward.core.retry",
     "LaterRun": "onceward.handles",
+    "Retention": "onceward.core.retention",
     "RunHandle": "onceward.handles",
     "RunState": "onceward.core.states",
     "Step": "onceward.authoring.step",

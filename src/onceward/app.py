@@ -19,6 +19,7 @@ from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
 from onceward.core.model import EventRow, ProcessRow, RunRow, WorkflowRow
 from onceward.core.ports import EventFilter, RunFilter, Store
+from onceward.core.retention import Retention
 from onceward.core.settings import SETTINGS, Settings, resolve
 from onceward.core.shown import shown
 from onceward.core.states import RunState
@@ -54,14 +55,18 @@ class App(Registry, Receiving, Sending, Promising):
     Args:
         store: where events and runs are kept, e.g. ``sqlite:///orders.db`` or
             ``postgresql://user@host/database``; by default ``ONCEWARD_STORE``.
+        retention: how long what is over is kept; without it everything is, for ever.
         settings: any other setting of the settings table, by name, e.g. ``concurrency=16``.
 
     Raises:
         ConfigError: a setting is unknown, cannot be read or contradicts another.
     """
 
-    def __init__(self, store: str | None = None, **settings: Any) -> None:
+    def __init__(
+        self, store: str | None = None, *, retention: Retention | None = None, **settings: Any
+    ) -> None:
         super().__init__()
+        self.retention = retention
         self._arguments: dict[str, Any] = {"store": store, **settings}
         self.settings: Settings = resolve(SETTINGS, self._arguments, os.environ)
         self._worker: Worker | None = None
@@ -166,6 +171,7 @@ class App(Registry, Receiving, Sending, Promising):
         """Tell a worker what the app knows; the testing kit makes workers of its own."""
         worker.steer_child = self._desk.steer_child
         worker.transactions.default = self._database
+        worker.pruning.retention = self.retention
 
     def _make_store(self, draws: IdSource) -> Store:
         """Give the store that the settings name; a subclass may wrap it, to count or to disturb."""

@@ -26,6 +26,7 @@ from onceward.core.duration import show
 from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, RunRow, Skip, StepKey, StepRow
 from onceward.core.plan import Plan, check_acknowledged
 from onceward.core.ports import Accept, RunFilter, Store
+from onceward.core.retention import refuse_pruned
 from onceward.core.rules import ACTIVE, EVER, WINDOW
 from onceward.core.shown import shown
 from onceward.core.states import RunState, Verb
@@ -276,6 +277,8 @@ class Desk:
             if request_id is not None and await self._is_done(request_id, verb, run_id):
                 return steering.done_before(run)
             first = first or run
+            if verb in (Verb.RETRY, Verb.RESTART):
+                refuse_pruned(run, verb.value)
             reply = steering.joined(verb, first, run) if restart is None else None
             if restart is not None:
                 reply = await self.planner.joined(restart, first, run)
@@ -429,6 +432,8 @@ class Desk:
         if event is None:
             raise errors.StoreDamaged(f"Run {run_id} has no event.")
         given = input_of(payload, worker.settings.value_bytes_max)
+        if given is None or plan is not None or choice_with(plan, choice) != NOTHING_KEPT:
+            refuse_pruned(old, "replay")
         copies: list[StepRow] = []
         choice = choice_with(plan, choice)
         if plan is not None or choice != NOTHING_KEPT:

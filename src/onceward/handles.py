@@ -97,6 +97,7 @@ class RunHandle(Generic[R_co]):
         Raises:
             RunFailed: it failed; the type and message of what ended it.
             RunWasCancelled: it was cancelled.
+            Pruned: it completed, and retention took its result.
             TimeoutError: it has not ended yet.
             NotFound: no such run in this namespace; or it was started inside a step that is not saved yet.
             KeyTaken: it was started inside a step, and there is no such run: another holds the key.
@@ -110,6 +111,12 @@ class RunHandle(Generic[R_co]):
             told = msgspec.json.decode(row.error or "{}")
             raise errors.RunFailed(row.run_id, told.get("type", "Exception"), told.get("message", ""))
         workflow = self._workflow or self._desk.workflows.get(row.workflow)
+        if row.pruned_at is not None:
+            raise errors.Pruned(
+                f"The result of run {row.run_id} was pruned.",
+                means="The run completed; retention took its result since.",
+                todo="Keep results for longer: Retention(payloads=…).",
+            )
         if row.output is None:
             return None  # type: ignore[return-value]
         decoder = codec.codec_for(Any) if workflow is None else workflow.result_codec

@@ -25,6 +25,7 @@ from onceward.authoring.workflow import Policies, Workflow, parts_of
 from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
 from onceward.core.effects import EffectName
+from onceward.core.retention import Retention, for_workflow
 from onceward.core.retry import Retry
 from onceward.core.rules import Place
 from onceward.core.shown import shown
@@ -249,6 +250,7 @@ class Registry:
         clash: Literal["return", "reject", "replace", "queue"] | None = None,
         on_redelivery: Literal["nothing", "retry"] = "nothing",
         undo: Literal["on_failure"] | None = None,
+        retention: Retention | None = None,
     ) -> WorkflowDecorator: ...
     @spelled("@app.workflow")
     def workflow(
@@ -267,6 +269,7 @@ class Registry:
         clash: Literal["return", "reject", "replace", "queue"] | None = None,
         on_redelivery: Literal["nothing", "retry"] = "nothing",
         undo: Literal["on_failure"] | None = None,
+        retention: Retention | None = None,
     ) -> Any:
         """Register a workflow: a function that takes the context first.
 
@@ -294,6 +297,7 @@ class Registry:
             on_redelivery: with ``"retry"`` a redelivery retries the event's run, if it failed.
             undo: with ``"on_failure"`` a run that fails for good, or is cancelled, undoes what its steps
                 did before it ends: the undo of each done step, the last one first; see `Step.undo`.
+            retention: how long its runs are kept when they are over; by default the app's.
 
         Raises:
             ConfigError: the name is taken or cannot be used, *on* is no trigger or names a source
@@ -313,7 +317,14 @@ class Registry:
                 means="It says when what its steps did is undone.",
                 todo='Write undo="on_failure", or leave it out and call ctx.step.undo(…) where it is wanted.',
             )
-        policies = Policies(retry, deadline_ms, rules, fetch, undo == "on_failure")
+        policies = Policies(
+            retry,
+            deadline_ms,
+            rules,
+            fetch,
+            undo == "on_failure",
+            None if retention is None else for_workflow(retention),
+        )
         decorator = WorkflowDecorator(self._register, on, name, policies)
         return decorator if function is None else decorator(function)
 

@@ -58,7 +58,7 @@ def connected(way: str, store: str) -> tuple[Any, Callable[..., Any]]:
 async def main(store: str, way: str, kind: str) -> None:
     """Start the run, or join it, and wait for its end."""
     connect, insert = connected(way, store)
-    instance = {} if store.startswith("sqlite") else {"instance": "keeper"}
+    instance: dict[str, Any] = {} if store.startswith("sqlite") else {"instance": "keeper"}
     app = App(store, poll="50ms", lease="2s", drain="2s", **instance)
     app.transactions(connect)
 

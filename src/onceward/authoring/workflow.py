@@ -15,6 +15,7 @@ from onceward.authoring.options import check_retry
 from onceward.core import codec, errors, ids, json_plain
 from onceward.core.annotations import parameter_annotation, return_annotation, signature_of
 from onceward.core.model import Millis, WorkflowRow
+from onceward.core.retention import Keep
 from onceward.core.retry import Retry
 from onceward.core.rules import NO_RULES, Rules
 from onceward.core.shown import shown
@@ -42,6 +43,7 @@ class Policies:
         rules: what is asked of an event before there is a run.
         undoes_on_failure: what its steps did is undone when a run ends badly.
         fetch: fetches the current state of what the event is about, before the code begins.
+        keep: how long its runs are kept when they are over; None leaves it to the app.
     """
 
     retry: Retry
@@ -53,6 +55,8 @@ class Policies:
     def __post_init__(self) -> None:
         """Refuse what is no policy before it is asked for one, which is when a run fails."""
         check_retry(self.retry, "workflow")
+
+    keep: Keep | None = None
 
 
 _NO_CONTEXT = frozenset(
@@ -295,7 +299,9 @@ class Workflow(Generic[P, R]):
         """Give the registration as data."""
         triggers = msgspec.json.encode([trigger.to_data() for trigger in self.triggers]).decode()
         rules = self.policies.rules.to_text()
-        return WorkflowRow(self.name, triggers, seen_at, self.policies.deadline_ms, rules)
+        keep = self.policies.keep
+        retention = None if keep is None else msgspec.json.encode(keep).decode()
+        return WorkflowRow(self.name, triggers, seen_at, self.policies.deadline_ms, rules, retention)
 
     def __repr__(self) -> str:
         """Show the name."""

@@ -110,6 +110,7 @@ class Shaping:
             replay_of=row.replay_of,
             parent_run_id=row.parent_run_id,
             process_id=listed.process_id,
+            pruned_at=row.pruned_at,
         )
 
     def steps(self, rows: Sequence[StepRow], run: RunRow, generation: int, namespace: str) -> list[StepView]:
@@ -290,6 +291,8 @@ def verb_views(run: RunRow) -> list[VerbView]:
         cell = TABLE[run.state, verb]
         if verb is Verb.DISMISS and run.dismissed_at is not None:
             is_allowed, reply, hint = False, "the run was dismissed already", "there is nothing to do"
+        elif verb in (Verb.RETRY, Verb.RESTART) and run.pruned_at is not None:
+            is_allowed, reply, hint = False, "its values were pruned", "replay it with a payload"
         else:
             is_allowed = cell.effect not in (Effect.REFUSE, Effect.NOTHING)
             reply, hint = cell.reply, cell.hint

@@ -76,6 +76,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         parent_run_id: the run that started or called it.
         process_id: the process that holds it.
         step: the step that is under way or was the last, where it was asked for.
+        pruned_at: when retention took its values; it can no longer run again.
     """
 
     run_id: str
@@ -99,6 +100,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     parent_run_id: str | None = None
     process_id: str | None = None
     step: str | None = None
+    pruned_at: Millis | None = None
 
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):

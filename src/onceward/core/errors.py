@@ -212,6 +212,13 @@ class StateConflict(OncewardError):
     title = "The run's state does not allow that"
 
 
+class Pruned(StateConflict):
+    """Retention has taken the values that this would need; the identity of what happened is kept."""
+
+    code = "pruned"
+    title = "The values were pruned"
+
+
 class KeyTaken(StateConflict):
     """Another run holds the key of the run that was to begin; it is named.
 
@@ -534,7 +541,7 @@ class RunCancelled(BaseException):
 # Saved failures and tracebacks name an error by its module; it shall be the one to import it from.
 for _error in (
     AlreadyCompleted, CallOutsideStep, ConfigError, DeadlineExceeded, HistoryMismatch, IdClash, KeyCycle, KeyTaken, NotAwaited, NotFound, NotStorable,
-    OncewardError, OutcomeUnknown, Permanent, PlanNeeded, PromiseOver, RetryLater, RunCancelled, RunFailed, RunWasCancelled,
+    OncewardError, OutcomeUnknown, Permanent, PlanNeeded, PromiseOver, Pruned, RetryLater, RunCancelled, RunFailed, RunWasCancelled,
     StateConflict, StepFailed, StepMisuse, StepNameRepeated, StepTimedOut, StoreUnavailable, Suspended,
     TransactionMisuse, ValueTooLarge, WaitTimedOut, WorkflowUnknown,
 ):  # fmt: skip

@@ -24,6 +24,7 @@ _COMMITS = {
     "release": "a run is given back by a process that stops",
     "cancel": "an operator's cancel is stored",
     "steer": "an operator's retry, restart, replay, answer or dismissal is stored",
+    "prune": "a page of what is over is pruned",
     "takeover": "the runs of a dead process are freed",
     "end": "a run's end is stored",
 }

@@ -224,6 +224,7 @@ class RunRow(msgspec.Struct, gc=False):
         input: JSON text that a replay put in place of the event's payload.
         is_stale: when its event was accepted, an event of the same subject as new or newer had been.
         key: what it is about, where its workflow has one run for each.
+        pruned_at: when retention took its values: result, input, outputs of its steps. It cannot run again.
     """
 
     run_id: str
@@ -255,6 +256,7 @@ class RunRow(msgspec.Struct, gc=False):
     input: str | None = None
     is_stale: bool = False
     key: str | None = None
+    pruned_at: Millis | None = None
 
 
 class Skip(StrEnum):
@@ -570,3 +572,4 @@ class WorkflowRow(msgspec.Struct, frozen=True):
     seen_at: Millis
     deadline_ms: int | None = None
     rules: str | None = None  # JSON: see `onceward.core.rules`
+    retention: str | None = None  # JSON: a `onceward.core.retention.Keep`

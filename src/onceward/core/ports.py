@@ -37,6 +37,7 @@ from onceward.core.model import (
     WaitRow,
     WorkflowRow,
 )
+from onceward.core.retention import Prunes
 from onceward.core.states import RunState
 from onceward.core.wait_ports import Awaited as Awaited
 from onceward.core.wait_ports import EventPlace as EventPlace
@@ -327,7 +328,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
-class Store(WaitStore, ConsoleReads, Credentials, Protocol):
+class Store(WaitStore, ConsoleReads, Credentials, Prunes, Protocol):
     """Where events and runs are kept. Every method blocks; each is one transaction.
 
     Raises:

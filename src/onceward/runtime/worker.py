@@ -40,6 +40,7 @@ from onceward.runtime.judging import Reading, judged
 from onceward.runtime.keys import Keys
 from onceward.runtime.looking import Looking
 from onceward.runtime.matching import Matching
+from onceward.runtime.pruning import Pruning
 from onceward.runtime.routes import Route, Routes
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
@@ -145,6 +146,7 @@ class Worker:
         self._successors: dict[str, tuple[RunRow, EventRow, list[StepRow], str, float]] = {}
         self._unloaded = asyncio.Event()
         self.ends = Ends(self)
+        self.pruning = Pruning(self)
         self.children = Children(self)
         self.keys = Keys(self)
         self.outbox, self.transactions = Outbox(self, self._looking.hint), Transactions(self)
@@ -159,7 +161,7 @@ class Worker:
         """Register, take over what the dead left, and begin to claim."""
         await self._join()
         await self.read(self._looking.take_over)
-        self.routes.learn(await self.read(self.store.workflows))
+        await self._looking.learn()
         if self._heartbeat is not None:
             self._heartbeat.start()
         self._tasks = [self.loop.create_task(self._looking.forever())]
@@ -168,6 +170,7 @@ class Worker:
     def abort(self) -> None:
         """Give up a start that failed: end the threads, write nothing."""
         self.is_draining = self.is_closing = True
+        self.pruning.stop()
         for task in self._tasks:
             task.cancel()
         if self._heartbeat is not None:
@@ -199,6 +202,7 @@ class Worker:
         No attempt is charged (I29); the lease is kept until everything is given back.
         """
         self.is_draining = True
+        self.pruning.stop()
         for task in self._tasks:
             task.cancel()
         for execution in list(self.executions.values()):

@@ -60,6 +60,9 @@ SQLITE_MACROS: Mapping[str, str] = {
     "by_type": " indexed by onceward_wait_type",
     "by_subject": " indexed by onceward_event_subject",
     "by_received": " indexed by onceward_event_received",
+    "by_replay": " indexed by onceward_run_replay",
+    "in_ids": "in (select value from json_each(:ids))",
+    "for_update": "",
 }
 
 
@@ -97,6 +100,9 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "by_type": "",
         "by_subject": "",
         "by_received": "",
+        "by_replay": "",
+        "in_ids": "= any (array(select json_array_elements_text(cast(:ids as json))))",
+        "for_update": " for update",
     }
 
 

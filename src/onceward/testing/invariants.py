@@ -131,6 +131,21 @@ def _every_run_has_its_event(facts: Facts) -> Found:
             yield Violation("I6", run["run_id"], f"its event {_event_name(run)} is missing")
 
 
+def _every_live_run_has_its_payload(facts: Facts) -> Found:
+    """Look whether retention took what a run needs that is not over, or may begin again."""
+    for run in facts.tables["run"]:
+        event = facts.events.get((run["source"], run["event_id"]))
+        is_over = run["state"] in TERMINAL and (run["problem_at"] is None or run["dismissed_at"] is not None)
+        if is_over:
+            continue
+        if run["pruned_at"] is not None:
+            yield Violation("I6", run["run_id"], "it is not over, and lost its values")
+        if event is not None and event["payload"] is None and run["input"] is None:
+            yield Violation(
+                "I6", run["run_id"], f"it is not over, and its event {_event_name(run)} lost its payload"
+            )
+
+
 def _deliveries_are_told_apart(facts: Facts) -> Found:
     accepted = set()
     for delivery in facts.tables["delivery"]:
@@ -499,6 +514,7 @@ RULES: tuple[Callable[[Facts], Found], ...] = (
     _one_run_holds_a_key,
     _one_row_an_identity,
     _every_run_has_its_event,
+    _every_live_run_has_its_payload,
     _deliveries_are_told_apart,
     _records_have_their_shape,
     _records_belong_to_runs,

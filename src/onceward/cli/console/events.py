@@ -147,7 +147,12 @@ def _print_event(detail: EventDetail, options: str, *, with_values: bool) -> Non
             ("received", when(event.received_at, now)),
             ("occurred", None if event.occurred_at is None else when(event.occurred_at, now)),
             ("subject", event.subject),
-            ("payload", value(detail.payload, 1_000_000 if with_values else VALUE_CHARS)),
+            (
+                "payload",
+                "(pruned; the id stays, so that a redelivery starts nothing again)"
+                if detail.payload is None
+                else value(detail.payload, 1_000_000 if with_values else VALUE_CHARS),
+            ),
             (
                 "clash",
                 "a delivery brought other content under this id; the first stays"

@@ -54,6 +54,10 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
             ("deadline", _time(detail.deadline_at, now) if run.ended_at is None else None),
             ("generation", lives),
             ("process", run.process_id),
+            (
+                "pruned",
+                None if run.pruned_at is None else f"{_time(run.pruned_at, now)}: its values are gone",
+            ),
             ("replay of", run.replay_of),
             ("started by", run.parent_run_id),
             ("crashes", str(detail.crashes) if detail.crashes else None),

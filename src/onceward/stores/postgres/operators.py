@@ -14,6 +14,7 @@ from onceward.core import errors
 from onceward.core.claims import Holder, is_free
 from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, StepKey, StepRow
 from onceward.core.ports import Accept, Accepted, RunMove, Steer
+from onceward.core.retention import refuse_without_payload
 from onceward.core.states import TERMINAL, RunState
 from onceward.stores.postgres.rows import (
     HolderColumns,
@@ -174,7 +175,8 @@ class PostgresOperators:
         (run,) = accept.runs
         event = accept.event
         key = _replay_key(event, run)
-        if not self._do(session, "has_event", **key):
+        found = self._do(session, "has_event", **key)
+        if not found:
             raise errors.NotFound(
                 f"There is no event {event.id!r} of source {event.source!r}.",
                 means="Nothing can be replayed; nothing was written.",
@@ -184,6 +186,7 @@ class PostgresOperators:
             ((run_id,),) = self._do(session, "replayed", **key)
             # The same run again is this very call, whose reply was lost.
             return Accepted(run_id != run.run_id, False, {run.workflow: run_id}), False
+        refuse_without_payload(event, run, has_payload=bool(found[0][0]))
         if run.key is not None and run.once is not None:
             self._do(session, "lock_keys", keys=encode_rows([KeyColumns(run.workflow, run.key)]))
             claim = KeyClaim(run.workflow, run.key, run.once, run.payload_hash, run.window_ms)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import psycopg
@@ -40,14 +40,17 @@ from onceward.stores.postgres.statements import Call, encode_rows, load_statemen
 from onceward.stores.postgres.waits import PostgresWaits
 from onceward.stores.postgres.within import PostgresWithin
 from onceward.stores.postgres.writer import BatchWriter
+from onceward.stores.retention import Do, StoredRetention
 from onceward.stores.rows import to_value
 from onceward.stores.statements import load, postgres_macros
+
+T = TypeVar("T")
 
 LEASE_MS = 10_000
 TAKE_OVER_TRIES_MAX = 2
 
 
-class PostgresStore(PostgresWaits, StoredAccess):
+class PostgresStore(PostgresWaits, StoredAccess, StoredRetention):
     """Keeps one namespace in one PostgreSQL database.
 
     Args:
@@ -87,6 +90,7 @@ class PostgresStore(PostgresWaits, StoredAccess):
         statements = {
             **load_statements("reads.sql", schema, skip_locked=skip_locked),
             **load_statements("access.sql", schema, skip_locked=skip_locked),
+            **load_statements("retention.sql", schema, skip_locked=skip_locked),
             **load_statements("postgres.sql", schema, skip_locked=skip_locked),
         }
         super().__init__(statements, schema=schema, namespace=namespace)
@@ -427,6 +431,20 @@ class PostgresStore(PostgresWaits, StoredAccess):
             return found
 
         return self._control_link.run(work)
+
+    # --- retention -----------------------------------------------------------------------------
+
+    def _transact(self, work: Callable[[Do], T]) -> T:
+        own = parameters(namespace=self.namespace)
+
+        def transaction(session: Session) -> T:
+            def do(name: str, /, **values: str | int | None) -> list[tuple[Any, ...]]:
+                return session.execute(self._statements[name].bind({**own, **parameters(**values)}))
+
+            with session.transaction():
+                return work(do)
+
+        return self._control_link.run(transaction)
 
     # --- hints ---------------------------------------------------------------------------------
 

@@ -689,12 +689,12 @@ where namespace = :namespace and instance = :instance and process_id <> :process
 order by process_id
 
 -- name: save_workflows
-insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules)
-select :namespace, w.name, w.triggers, w.seen_at, w.deadline_ms, w.rules
+insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules, retention)
+select :namespace, w.name, w.triggers, w.seen_at, w.deadline_ms, w.rules, w.retention
 from json_to_recordset(:workflows) as w (name text, triggers text, seen_at bigint, deadline_ms bigint,
-  rules text)
+  rules text, retention text)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
-  deadline_ms = excluded.deadline_ms, rules = excluded.rules
+  deadline_ms = excluded.deadline_ms, rules = excluded.rules, retention = excluded.retention
 
 -- name: forget_workflow
 delete from {t}workflow where namespace = :namespace and name = :workflow returning name
@@ -866,7 +866,9 @@ returning 1
 select 1 from {t}audit where namespace = :namespace and run_id = :run_id and audit_id = :audit_id
 
 -- name: has_event
-select 1 from {t}event where namespace = :namespace and source = :source and id = :event_id
+-- Locked, so that its payload is not pruned beside the run that will need it.
+select (payload is not null)::int from {t}event where namespace = :namespace and source = :source and id = :event_id
+for share
 
 -- name: insert_replay
 with added as (

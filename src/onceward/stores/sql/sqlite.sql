@@ -221,9 +221,10 @@ where namespace = ?1 and process_id is not null
 select process_id from {t}process where namespace = ? and instance = ?
 
 -- name: save_workflow
-insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules) values (?, ?, ?, ?, ?, ?)
+insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules, retention)
+values (?, ?, ?, ?, ?, ?, ?)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
-  deadline_ms = excluded.deadline_ms, rules = excluded.rules
+  deadline_ms = excluded.deadline_ms, rules = excluded.rules, retention = excluded.retention
 
 -- name: forget_workflow
 delete from {t}workflow where namespace = ? and name = ?
@@ -296,7 +297,7 @@ values (?, ?, ?, ?, ?, ?, ?, ?)
 on conflict do nothing
 
 -- name: has_event
-select 1 from {t}event where namespace = ? and source = ? and id = ?
+select payload is not null from {t}event where namespace = ? and source = ? and id = ?
 
 -- name: replayed
 select run_id from {t}run{by_identity}

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from onceward.core import errors, failpoints
 from onceward.core.awaiting import places_of_batch
@@ -28,9 +28,11 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
+from onceward.core.retention import refuse_without_payload
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.stores import migrate
 from onceward.stores.access import Asked, StoredAccess
+from onceward.stores.retention import Do, StoredRetention
 from onceward.stores.rows import COLUMN_MACROS, to_value, to_values
 from onceward.stores.sqlite import host_clock as host_clock
 from onceward.stores.sqlite.connection import Connections
@@ -40,6 +42,8 @@ from onceward.stores.sqlite.waits import SqliteWaits
 from onceward.stores.sqlite.within import SqliteWithin
 from onceward.stores.sqlite.writes import SqliteWrites
 from onceward.stores.statements import SQLITE_MACROS, load, render
+
+T = TypeVar("T")
 
 _MACROS = {**SQLITE_MACROS, **COLUMN_MACROS}
 
@@ -52,7 +56,7 @@ def _evicted(process_id: str) -> errors.LeaseLost:
     )
 
 
-class SqliteStore(SqliteWaits, StoredAccess):
+class SqliteStore(SqliteWaits, StoredAccess, StoredRetention):
     """Keeps one namespace in one SQLite file.
 
     Args:
@@ -78,7 +82,11 @@ class SqliteStore(SqliteWaits, StoredAccess):
     ) -> None:
         sql = load("sqlite.sql", _MACROS)
         connections = Connections(path, shared=connection, lock=lock)
-        reads = {**load("reads.sql", _MACROS), **load("access.sql", _MACROS)}
+        reads = {
+            **load("reads.sql", _MACROS),
+            **load("access.sql", _MACROS),
+            **load("retention.sql", _MACROS),
+        }
         super().__init__(connections, sql, reads, namespace)
         self.path = path
         self._wall_ms = now_ms
@@ -203,7 +211,15 @@ class SqliteStore(SqliteWaits, StoredAccess):
             for row in workflows:
                 connection.execute(
                     sql["save_workflow"],
-                    (namespace, row.name, row.triggers, row.seen_at, row.deadline_ms, row.rules),
+                    (
+                        namespace,
+                        row.name,
+                        row.triggers,
+                        row.seen_at,
+                        row.deadline_ms,
+                        row.rules,
+                        row.retention,
+                    ),
                 )
 
     def heartbeat(self, process_id: str, epoch: int, lease_until: Millis) -> None:
@@ -412,9 +428,10 @@ class SqliteStore(SqliteWaits, StoredAccess):
         (run,) = accept.runs
         event = accept.event
         with self._connections.writing() as connection:
-            if not connection.execute(
+            found = connection.execute(
                 self._sql["has_event"], (self.namespace, event.source, event.id)
-            ).fetchone():
+            ).fetchone()
+            if found is None:
                 raise errors.NotFound(
                     f"There is no event {event.id!r} of source {event.source!r}.",
                     means="Nothing can be replayed; nothing was written.",
@@ -426,6 +443,7 @@ class SqliteStore(SqliteWaits, StoredAccess):
                     (self.namespace, event.source, event.id, run.workflow, run.replay_id),
                 ).fetchone()
                 return Accepted(True, False, {run.workflow: row[0]})
+            refuse_without_payload(event, run, has_payload=bool(found[0]))
             self._writes.claim_key(connection, run)
             self._writes.save_steps(connection, run.run_id, 1, copies)
             self._writes.insert_audit(connection, audit)
@@ -452,6 +470,17 @@ class SqliteStore(SqliteWaits, StoredAccess):
                 if not found[0]:
                     break
         return found
+
+    # --- retention -----------------------------------------------------------------------------
+
+    def _transact(self, work: Callable[[Do], T]) -> T:
+        with self._connections.writing() as connection:
+
+            def do(name: str, /, **values: str | int | None) -> list[tuple[Any, ...]]:
+                parameters = {**values, "namespace": self.namespace}
+                return connection.execute(self._reads[name], parameters).fetchall()
+
+            return work(do)
 
     def listen(self, callback: Callable[[], object]) -> None:
         """Do nothing: processes that share a file look at `changes` instead."""

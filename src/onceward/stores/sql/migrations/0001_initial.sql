@@ -128,6 +128,7 @@ create table {t}run (
     parent_run_id {key},
     input text,
     key {key},
+    pruned_at {int},
     primary key (namespace, run_id)
 ){packed}{hot};
 -- At most one original run per (event, workflow); a replay adds its request id (RULINGS 11).
@@ -224,6 +225,7 @@ create table {t}workflow (
     deadline_ms {int},
     seen_at {int} not null,
     rules text,
+    retention text,
     primary key (namespace, name)
 ){packed};
 
@@ -399,3 +401,6 @@ create table {t}promise (
     output text,
     primary key (namespace, token_hash)
 ){packed};
+
+-- Replays inherit an old window of events; retention asks for those that are not over.
+create index {i}run_replay on {t}run (namespace, run_id) where replay_of is not null;

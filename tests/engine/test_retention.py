@@ -1,0 +1,110 @@
+"""Retention in a running app: what goes by itself, what says so, and what never goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceward import App, Context, Event, Pruned, Retention
+from onceward.core.errors import ConfigError
+from onceward.core.retention import Keep
+from onceward.testing import AppInTest
+from tests.engine.running import make_app, run_app
+from tests.helpers import eventually_async
+
+
+def _shop(
+    retention: Retention | None, own: Retention | None = None, url: str = "sqlite:///never-made.db"
+) -> App:
+    app = App(url, retention=retention, poll="50ms", linger="20ms", drain="2s")
+
+    @app.workflow(on="order.paid", retention=own)
+    async def fulfil(ctx: Context, event: Event) -> str:
+        return await ctx.step.run("charge", _charge)
+
+    @app.workflow(on="order.slow")
+    async def slow(ctx: Context, event: Event) -> str:
+        await ctx.step.sleep("long", "2d")
+        return str(event.payload["order"])
+
+    return app
+
+
+async def _charge() -> str:
+    return "charged"
+
+
+def test_values_go_by_themselves_in_a_running_app(store_url: str) -> None:
+    """On real stores: result and payload go, the run is told as before, and its event still deduplicates."""
+    app = _shop(Retention(payloads="1ms"), url=store_url)
+
+    async def scenario() -> None:
+        emitted = await app.emit("order.paid", {"order": 7}, id="order-7")
+        (run,) = emitted.runs
+        await run.result()
+
+        async def is_pruned() -> bool:
+            event = await app.event("emit/order.paid", "order-7")
+            return (await run.row()).pruned_at is not None and event.payload is None
+
+        await eventually_async(is_pruned)
+        with pytest.raises(Pruned, match="was pruned"):
+            await run.result()
+        for refused in (run.restart(acknowledge=True), run.replay()):
+            with pytest.raises(Pruned, match="retention took its values"):
+                await refused
+        again = await app.emit("order.paid", {"order": 7}, id="order-7")
+        assert (again.is_duplicate, [one.run_id for one in again.runs]) == (True, [run.run_id])
+        replayed = await run.replay(payload={"order": 8})
+        assert await replayed.result() == "charged"
+
+    run_app(app, scenario)
+
+
+def test_a_run_that_sleeps_for_days_keeps_its_payload() -> None:
+    """And events that came while it slept keep theirs, until it has ended."""
+    app = _shop(Retention(completed="9h", payloads="6h"))
+    with AppInTest(app) as test:
+        slow = test.wait(app.emit("order.slow", {"order": 1}, id="a"))
+        (run,) = slow.runs
+        test.advance("36h")
+        assert test.wait(app.event("emit/order.slow", "a")).payload == {"order": 1}
+        test.advance("13h")
+        assert test.wait(run.result()) == "1"
+        test.advance("14h")
+        assert test.wait(app.event("emit/order.slow", "a")).payload is None
+
+
+def test_a_workflow_has_its_own_word_and_any_process_reads_it(store_url: str) -> None:
+    """The registration carries it, so that a process without the code prunes alike."""
+    app = _shop(None, own=Retention(completed="30d", payloads="7d"), url=store_url)
+
+    async def scenario() -> dict[str, str | None]:
+        return {row.name: row.retention for row in await app.worker.read(app.worker.store.workflows)}
+
+    found = run_app(app, scenario)
+    assert found["slow"] is None
+    day = 86_400_000
+    assert app.workflows["fulfil"].policies.keep == Keep(completed=30 * day, values=7 * day)
+    assert found["fulfil"] is not None
+
+
+def test_what_cannot_be_a_retention_is_refused_where_it_is_written() -> None:
+    with pytest.raises(ConfigError, match="retention of payloads"):
+        Retention(payloads="soon")
+    with pytest.raises(ConfigError, match="deliveries"):
+        _shop(None, own=Retention(deliveries="1d"))
+
+
+def test_without_retention_nothing_is_looked_for(sqlite_url: str) -> None:
+    """No page is ever asked of the store."""
+    app = make_app(sqlite_url)
+
+    @app.workflow
+    async def nothing(ctx: Context) -> None:
+        return None
+
+    async def scenario() -> bool:
+        await (await app.start(nothing)).result()
+        return app.worker.pruning.is_active
+
+    assert run_app(app, scenario) is False

@@ -1,0 +1,105 @@
+"""Pruning beside live work, killed before and behind its commits: what is live loses nothing (I6)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from onceward import App, Context, Event
+from onceward.testing.invariants import check_invariants
+from tests.engine.running import open_store, run_app
+
+ROOT = Path(__file__).parents[2]
+OVER = 12
+KILLED_AT = (
+    "prune.before_commit:kill:1",
+    "prune.before_commit:kill:3",
+    "prune.after_commit:kill:4",
+    "prune.before_commit:kill:5",
+    "",
+)
+
+PRUNER = """
+import sys
+from onceward.core.retention import Keep, Rules
+from onceward.runtime.failpoints import arm_from_environment
+from tests.engine.running import open_store
+
+arm_from_environment()
+rules = Rules(Keep(0, 0, 0, 0), alone=0, identity=0)
+with open_store(sys.argv[1]) as store:
+    for what in [*rules.whats, *rules.whats]:
+        after = ""
+        while after is not None:
+            after = store.prune(what, rules, store.now_ms(), after=after, limit=5).next
+"""
+
+
+def _prune(url: str, failpoint: str) -> int:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        "ONCEWARD_FAILPOINT": failpoint,
+    }
+    return subprocess.run(
+        [sys.executable, "-c", PRUNER, url], cwd=ROOT, env=environment, timeout=60
+    ).returncode
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_live_work_goes_on_beside_prunes_that_are_killed(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    if kind == "postgres":
+        url = str(request.getfixturevalue("postgres_dsn"))
+    app = App(url, poll="50ms", linger="20ms", drain="2s")
+    gate = asyncio.Event()
+
+    @app.workflow(on="order.paid")
+    async def fulfil(ctx: Context, event: Event) -> int:
+        return await ctx.step.run("charge", charge, event.payload["order"])
+
+    @app.workflow(on="order.late")
+    async def late(ctx: Context, event: Event) -> int:
+        first = await ctx.step.run("hold", hold)
+        arrived = await ctx.step.wait_for("note", "order.note", timeout="60s")
+        return first + int(event.payload["order"]) + int(arrived.payload["add"])
+
+    async def charge(order: int) -> int:
+        return order
+
+    async def hold() -> int:
+        await gate.wait()
+        return 1
+
+    async def scenario() -> tuple[int, list[int]]:
+        for number in range(OVER):
+            (run,) = (await app.emit("order.paid", {"order": number})).runs
+            await run.result()
+        (live,) = (await app.emit("order.late", {"order": 20}, id="late")).runs
+        await app.emit("order.note", {"add": 300}, id="note")  # before the wait, which looks back
+        codes = []
+        for place in KILLED_AT:
+            task = asyncio.ensure_future(asyncio.to_thread(_prune, url, place))
+            for number in range(5):
+                await app.emit("order.paid", {"order": number})
+            codes.append(await task)
+        gate.set()
+        return await live.result(), codes
+
+    result, codes = run_app(app, scenario, within_s=120)
+
+    assert result == 1 + 20 + 300
+    assert codes == [-signal.SIGKILL] * (len(KILLED_AT) - 1) + [0]
+    with open_store(url) as store:
+        assert check_invariants(store) == []
+        events = store.dump("event")["event"]
+        kept = {row["id"] for row in events if row["payload"] is not None}
+        assert {"late", "note"} <= kept

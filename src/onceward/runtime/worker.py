@@ -38,6 +38,7 @@ from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
 from onceward.runtime.judging import Reading, judged
 from onceward.runtime.keys import Keys
+from onceward.runtime.lease import Leased
 from onceward.runtime.looking import Looking
 from onceward.runtime.matching import Matching
 from onceward.runtime.pruning import Pruning
@@ -52,10 +53,6 @@ _log = logging.getLogger("onceward.worker")
 UNWIND_S_MAX = 5
 """How long code may take to unwind when this process stops; then its lease decides."""
 
-HELD_UP = 5 / 8
-"""The share of a lease between two renewals from which something held them up: two beats missed. It
-takes a fault of three quarters of a lease to end the lease of another that lives."""
-
 INSIST_S = 0.2
 """A pause before a question that has to be answered is asked again."""
 
@@ -63,7 +60,7 @@ CLAIM_MAX = 100
 """Runs claimed by one batch; more would make everyone else's commit wait."""
 
 
-class Worker:
+class Worker(Leased):
     """Carries runs to their end in one process.
 
     Args:
@@ -540,33 +537,6 @@ class Worker:
             _log.error("a task of the worker failed", exc_info=error)
 
     # --- lease -----------------------------------------------------------------------------------
-
-    def renewed(self, lease_until: Millis) -> None:
-        """Hear from the heartbeat that the lease was renewed."""
-        now = self.now_ms()
-        if now - self._renewed_at > self.settings.lease_ms * HELD_UP:
-            self._judges_from = now + self.settings.lease_ms // 2
-        self._renewed_at, self.lease_until = now, lease_until
-        self._lease_renewed.set()
-
-    def may_judge(self) -> bool:
-        """Say whether the ended lease of another process means anything now.
-
-        What held our renewals up (the store was away, a stranger kept the file locked) held theirs
-        up too. They get two beats to catch up; otherwise whoever looks first when the store is back
-        would take the runs of every living process over, and charge each of them with a crash.
-        """
-        return self._judges_from <= self.now_ms() <= self._renewed_at + self.settings.lease_ms * HELD_UP
-
-    def has_lease(self) -> bool:
-        """Say whether the lease stands for long enough to begin something."""
-        return self.now_ms() <= self.lease_until - self.settings.lease_ms // 10
-
-    async def may_start_steps(self) -> None:
-        """Return while the lease stands; wait for its renewal when it nearly ends (F04)."""
-        while not self.has_lease() and not self.is_closing:
-            self._lease_renewed.clear()
-            await self._lease_renewed.wait()
 
     def evicted(self, process_id: str) -> None:
         """Hear that a registration of this process was ended: others have taken over.

@@ -105,8 +105,7 @@ class Worker(Leased):
         self.lease_until: Millis = 0
         self._renewed_at: Millis = 0
         self._judges_from: Millis = 0
-        self.is_draining = False
-        self.is_closing = False
+        self.is_draining = self.is_closing = False
         self.executions: dict[str, Execution] = {}
         self.arriving: set[str] = set()  # runs that are ours and whose records are being read
         self.routes = Routes(workflows)
@@ -142,8 +141,7 @@ class Worker(Leased):
         self._loading: set[asyncio.Task[None]] = set()
         self._successors: dict[str, tuple[RunRow, EventRow, list[StepRow], str, float]] = {}
         self._unloaded = asyncio.Event()
-        self.ends = Ends(self)
-        self.pruning = Pruning(self)
+        self.ends, self.pruning = Ends(self), Pruning(self)
         self.children = Children(self)
         self.keys = Keys(self)
         self.outbox, self.transactions = Outbox(self, self._looking.hint), Transactions(self)

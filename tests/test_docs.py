@@ -231,14 +231,14 @@ def prose() -> Iterator[tuple[str, str]]:
     ("pattern", "owner"),
     [
         (r"\bapp\.sync\.(\w+)", SyncApp),
-        (r"\bapp\.(?!sync\.|py\b)(\w+)", App),
+        (r"\bapp\.(?!sync\.|py\b)(\w+)", App("sqlite:///:memory:")),
         (r"\bctx\.step\.(\w+)", StepVerbs),
         (r"\bctx\.(?!step\.)(\w+)", Context(cast("Session", None), cast("Event", None))),
         (r"\b(?:run|handle)\.(\w+)\(", RunHandle),
         (r"\brow\.(\w+)", RunRow),
         (
             r"\bstep\.(?!run|ensure|sleep|uuid|now|random|emit|start|call|undo|wait_for|wait_any|promise"
-            r"|transaction|py|key|after|before)(\w+)",
+            r"|transaction|try|py|key|after|before)(\w+)",
             StepRow,
         ),
         (r"\bdelivery\.(\w+)", DeliveryRow),

@@ -37,7 +37,8 @@ class Spans:
         self._exporter = exporter
 
     def named(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self._exporter.get_finished_spans() if span.name == name]
+        found = [span for span in self._exporter.get_finished_spans() if span.name == name]
+        return sorted(found, key=lambda span: span.start_time or 0)
 
     def one(self, name: str) -> ReadableSpan:
         (span,) = self.named(name)

@@ -80,7 +80,7 @@ def test_four_hundred_races_lose_and_double_nothing(store_url: str, notify: bool
                 # Some of them before the wait is open, some while it opens, some when the run has left.
                 process.stdin.write(f"{subject} {number % 20 * 3}\n")
             process.stdin.flush()
-            await asyncio.gather(*(handle.result("45s") for handle in handles.values()))
+            await asyncio.gather(*(handle.result("90s") for handle in handles.values()))
         for subject, handle in handles.items():
             first, second, line = await handle.result()
             assert sorted((first["n"], second["n"])) == [0, 1]
@@ -89,7 +89,7 @@ def test_four_hundred_races_lose_and_double_nothing(store_url: str, notify: bool
     with sender(store_url) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        run_app(app, lambda: scenario(process), within_s=120)
+        run_app(app, lambda: scenario(process), within_s=150)
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(20) == 0

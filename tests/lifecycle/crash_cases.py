@@ -56,7 +56,7 @@ REACHED: dict[str, frozenset[str]] = {
     "late": COMMON | SLEPT,
     "delivered": COMMON | {"accept.before_reply"},
 }
-"""By story. Failpoints of takeovers, drains, migrations and transactions have tests of their own."""
+"""By story. Failpoints of takeovers, drains, migrations, transactions and pruning have tests of their own."""
 
 ELSEWHERE = frozenset(
     {
@@ -65,6 +65,7 @@ ELSEWHERE = frozenset(
         "migrate.statement",
         "migrate.before_commit",
         *_both("transaction"),
+        *_both("prune"),
         "outbox.before_accept",
         "outbox.after_accept",
     }

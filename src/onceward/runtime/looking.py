@@ -74,6 +74,8 @@ class Looking:
                 pause_s = min(pause_s, max(0, self._next_due - worker.now_ms()) / 1000)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stir.wait(), pause_s)
+            if worker.is_draining:
+                return  # a cancellation that came with a hint is lost in `wait_for`
             self._stir.clear()
             if self._next_due is not None and self._next_due <= worker.now_ms():
                 self._next_due = None

@@ -11,6 +11,7 @@ from playwright.sync_api import Page
 
 from tests.dashboard.conftest import OpenPage, Serve
 from tests.dashboard.everything import PAGES, everything
+from tests.helpers import eventually
 
 CANARY = "window.__canary=1"
 MARK = "stranger"
@@ -106,7 +107,8 @@ def test_live_update_runs_nothing_either(open_page: OpenPage, serve: Serve) -> N
     console.answers.update(everything(lambda name: TEXTS[0]).answers)
     site.call(console.change)
     page.wait_for_selector("body[data-refreshed]")
-    page.wait_for_function(f"document.body.innerText.includes('{MARK}')")
+    # Not `wait_for_function`: it asks again by an eval, which the page's policy forbids.
+    eventually(lambda: page.evaluate(f"document.body.innerText.includes('{MARK}')"))
 
     assert foreign(page) == {"canary": None, "handlers": [], "elements": [], "links": []}
 

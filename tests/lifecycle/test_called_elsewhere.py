@@ -99,6 +99,7 @@ def freeze(nursery: Nursery, process: Child) -> None:
     """Stop a process, but not inside a transaction: a frozen writer locks a file for everybody."""
     for _ in range(100):
         process.signal(signal.SIGSTOP)
+        assert process.wait_stopped()  # before that, a thread of it may still take the lock
         if not nursery.is_sqlite or is_free(nursery.store.removeprefix("sqlite:///")):
             return
         process.signal(signal.SIGCONT)

@@ -45,7 +45,7 @@ def test_a_sound_store_is_told_to_be_sound(sqlite_url: str) -> None:
     told = Told("doctor", "--promises", url=sqlite_url)
 
     assert told.status == 0
-    assert told.text.rstrip().endswith("Nothing is wrong.")
+    assert told.text.rstrip().endswith("\n\nNothing is wrong.")
     assert "I3   not checkable here" in told.text
     found = Told("doctor", "--json", url=sqlite_url).json
     assert (found["checked_runs"], found["is_whole"]) == (1, True)

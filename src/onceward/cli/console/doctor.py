@@ -91,7 +91,8 @@ def _print(store: Store, checked: Checked, findings: list[Finding], *, with_prom
             heading(f"{title}: {len(some)}")
             _print_all(some)
     if not any(finding.is_wrong for finding in findings):
-        say("\nNothing is wrong.", "bold green")
+        say("")
+        say("Nothing is wrong.", "bold green")
 
 
 def _print_all(findings: list[Finding]) -> None:

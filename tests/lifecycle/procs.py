@@ -159,14 +159,23 @@ class Nursery:
 
     def forget_process(self, child: Child) -> None:
         """Delete a process's row behind the engine's back."""
+        self._edit(f"delete from {{t}}process where pid = {child.pid}")
+
+    def let_due(self, at: int) -> None:
+        """Move the time at which whatever sleeps goes on, behind the engine's back."""
+        self._edit(f"update {{t}}step set wake_at = {at} where wake_at is not null")
+        self._edit(f"update {{t}}queue set due_at = {at} where process_id is null")
+
+    def _edit(self, statement: str) -> None:
+        """Make one statement; ``{t}`` in it stands before the name of a table."""
         if self.is_sqlite:
             with closing(sqlite3.connect(self.store.removeprefix("sqlite:///"))) as connection, connection:
-                connection.execute("delete from onceward_process where pid = ?", (child.pid,))
+                connection.execute(statement.format(t="onceward_"))
             return
         url = parse(self.store)
         assert isinstance(url, PostgresUrl)
         with psycopg.connect(url.dsn, autocommit=True) as postgres:
-            postgres.execute(f'delete from "{url.schema}".process where pid = {child.pid}'.encode())
+            postgres.execute(statement.format(t=f'"{url.schema}".').encode())
 
     @asynccontextmanager
     async def client(self, **settings: Any) -> AsyncIterator[Shop]:

@@ -63,6 +63,8 @@ class StepOptions:
             for failing where it may be tried once only.
         undo: what gives back what it did.
         database: where its body and its checkpoint are one transaction; None for an ordinary step.
+        if_unknown: what an unknown outcome leads to; that of a transaction can be looked up.
+        keeps_start: whether that a try begins is saved before it does.
     """
 
     retry: Retry = DEFAULT_STEP_RETRY
@@ -74,6 +76,8 @@ class StepOptions:
     undo: Undo | None = None
     recorded: dict[str, Any] = field(init=False, compare=False, default_factory=dict)
     database: Database | None = None
+    if_unknown: Literal["retry", "fail", "ask", "check"] = field(init=False, compare=False, default="retry")
+    keeps_start: bool = field(init=False, compare=False, default=False)
 
     @property
     def kind(self) -> str:
@@ -111,9 +115,11 @@ class StepOptions:
                 "that looks whether it took effect.",
             )
 
-    @property
-    def if_unknown(self) -> Literal["retry", "fail", "ask", "check"]:
-        """Give what an unknown outcome leads to; that of a transaction can be looked up."""
+        # Asked at every step, so said once.
+        object.__setattr__(self, "if_unknown", self._if_unknown())
+        object.__setattr__(self, "keeps_start", self.if_unknown != "retry" or self.undo is not None)
+
+    def _if_unknown(self) -> Literal["retry", "fail", "ask", "check"]:
         if self.database is not None:
             return "retry"
         if self.unknown is None:
@@ -122,11 +128,6 @@ class StepOptions:
         if isinstance(self.unknown, str):
             return self.unknown
         return "check"
-
-    @property
-    def keeps_start(self) -> bool:
-        """Say whether that a try begins is saved before it does."""
-        return self.if_unknown != "retry" or self.undo is not None
 
 
 @dataclass(frozen=True, slots=True)

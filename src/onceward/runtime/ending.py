@@ -173,9 +173,10 @@ def _failed(execution: Execution, error: BaseException, *, may_retry: bool) -> V
 
 def _warning(execution: Execution, unreached: list[str]) -> str | None:
     """Give what was odd about the run's end, as JSON text."""
+    if not unreached and not execution.undoing.undone:
+        return None
     told = {"steps_no_longer_reached": unreached[:100], "undone": execution.undoing.undone}
-    told = {name: steps for name, steps in told.items() if steps}
-    return json_text(told) if told else None
+    return json_text({name: steps for name, steps in told.items() if steps})
 
 
 async def _fail(execution: Execution, verdict: Verdict) -> None:

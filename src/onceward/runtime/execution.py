@@ -233,16 +233,15 @@ class Execution(Journal):
             if self._parking is not None:
                 self._parking.cut()
 
-    @contextlib.contextmanager
-    def in_flight(self, key: StepKey) -> Iterator[None]:
-        """Keep the run in memory while a step is about to begin or its body runs."""
+    def keep_loaded(self, key: StepKey) -> None:
+        """Keep the run in memory: a step is about to begin, or its body runs."""
         self.steps_in_flight.add(key)
-        try:
-            yield
-        finally:
-            self.steps_in_flight.discard(key)
-            if self.worker.is_draining and not self.steps_in_flight:
-                self.loop.call_soon(self.drain)
+
+    def may_unload(self, key: StepKey) -> None:
+        """Hear that the step does not keep the run in memory any more."""
+        self.steps_in_flight.discard(key)
+        if self.worker.is_draining and not self.steps_in_flight:
+            self.loop.call_soon(self.drain)
 
     def drain(self) -> None:
         """Leave memory at the next boundary between steps, charging nothing."""

@@ -115,10 +115,10 @@ class Journal:
         """
         if self.is_ending:
             raise errors.Suspended("the run has ended; let this exception pass")
-        pending = self.operation()
-        pending.steps[row.key] = row
-        is_whole = row.state is not StepState.DONE or row.key in self.whole
-        self._latest[row.key] = row if is_whole else None
+        pending, key = self.operation(), row.key
+        pending.steps[key] = row
+        is_whole = row.state is not StepState.DONE or key in self.whole
+        self._latest[key] = row if is_whole else None
         if accepts:
             pending.accepts.extend(accepts)
         if row.state is not StepState.OPEN:

@@ -128,8 +128,11 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
         frame = Frame(execution, key, tries, options.key_scope, is_transaction=in_transaction)
         if options.keeps_start:
             begun = unknown.begin(execution, call, frame, key_since or first_at)
-            with execution.in_flight(key):  # a stop waits for it, or the record would ask in vain
+            execution.keep_loaded(key)  # a stop waits for it, or the record would ask in vain
+            try:
                 await execution.durable()
+            finally:
+                execution.may_unload(key)
         task = asyncio.current_task(execution.loop)
         if facts.key_place is not None:
             kwargs = facts.key_place.filled(args, kwargs, frame.idempotency_key)
@@ -217,27 +220,28 @@ async def _body(
 ) -> Any:
     token, tracer = frame_var.set(frame), execution.worker.tracer
     span = None if tracer is None else safely(StepSpan, tracer, execution, frame)
+    execution.keep_loaded(frame.key)
     try:
-        with execution.in_flight(frame.key):
-            if options.timeout_ms is None:
+        if options.timeout_ms is None:
+            return await call_body(execution, function, args, kwargs, is_async)
+        limit = asyncio.timeout(options.timeout_ms / 1000)
+        try:
+            async with limit:
                 return await call_body(execution, function, args, kwargs, is_async)
-            limit = asyncio.timeout(options.timeout_ms / 1000)
-            try:
-                async with limit:
-                    return await call_body(execution, function, args, kwargs, is_async)
-            except TimeoutError as error:
-                if limit.expired():
-                    raise errors.StepTimedOut(
-                        f"Try {frame.try_number} of step {str(frame.key)!r} ran longer than {options.timeout_ms} ms.",
-                        means="It was cut off; whether its effect happened is not known.",
-                        todo="Give it more time, or make it safe to run twice with the step's idempotency key.",
-                    ) from error
-                raise
+        except TimeoutError as error:
+            if limit.expired():
+                raise errors.StepTimedOut(
+                    f"Try {frame.try_number} of step {str(frame.key)!r} ran longer than {options.timeout_ms} ms.",
+                    means="It was cut off; whether its effect happened is not known.",
+                    todo="Give it more time, or make it safe to run twice with the step's idempotency key.",
+                ) from error
+            raise
     except BaseException as error:
         if span is not None:
             safely(span.fail, error)
         raise
     finally:
+        execution.may_unload(frame.key)
         if span is not None:
             safely(span.end)
         frame.is_over = True

@@ -56,8 +56,7 @@ class Undoing:
     __slots__ = ("_calls", "_undone", "failure", "is_over", "is_rewinding", "mark", "waits")
 
     def __init__(self, history: list[StepRow]) -> None:
-        found = (row for row in history if row.key == MARK and row.kind == UNDO)
-        self.mark = next((row for row in found if row.state is StepState.OPEN), None)
+        self.mark = _mark_in(history) if history else None
         self.is_rewinding = self.mark is not None
         self.failure = None if self.mark is None else self.mark.error
         self.is_over = False
@@ -256,6 +255,12 @@ async def judged_and_undone(
     except BaseException as caught:  # noqa: BLE001 - as at the end of the code
         error = caught
     return error, verdict
+
+
+def _mark_in(history: list[StepRow]) -> StepRow | None:
+    """Give the open mark among the records of a run."""
+    marks = (row for row in history if row.kind == UNDO and row.state is StepState.OPEN)
+    return next((row for row in marks if row.key == MARK), None)
 
 
 class _Told(msgspec.Struct):

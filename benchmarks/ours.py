@@ -9,8 +9,10 @@ import importlib
 import json
 
 from benchmarks import job
+from onceward.cli.starting import spare_collections
 
 if __name__ == "__main__":
     asked = job.parse("benchmarks.ours")
     work = importlib.import_module(f"benchmarks.works.{asked.work.replace('-', '_')}")
+    spare_collections()  # as `onceward worker` and `onceward serve` do
     print(json.dumps(work.run(asked)), flush=True)

@@ -125,8 +125,8 @@ class StepOptions:
 
     @property
     def keeps_start(self) -> bool:
-        """Say whether that a try begins is saved before it does."""
-        return self.if_unknown != "retry" or self.undo is not None
+        """Say whether that a try begins is saved before it does; see also `Transactions.keeps_start`."""
+        return self.if_unknown != "retry" or (self.undo is not None and self.database is None)
 
 
 @dataclass(frozen=True, slots=True)

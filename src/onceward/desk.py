@@ -26,7 +26,7 @@ from onceward.core.choice import NOTHING_KEPT, Choice, copies_of, kept_rows
 from onceward.core.codec import Codec
 from onceward.core.duration import show
 from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, RunRow, Skip, StepKey, StepRow
-from onceward.core.plan import Plan, check_acknowledged
+from onceward.core.plan import Plan, check_acknowledged, detail_of
 from onceward.core.ports import Accept, RunFilter, Store
 from onceward.core.retention import refuse_pruned
 from onceward.core.rules import ACTIVE, EVER, WINDOW
@@ -475,7 +475,9 @@ class Desk:
             once=rules.once if rules.key is not None and rules.once == ACTIVE else None,
             payload_hash=ids.content_hash(event.payload or ""),
         )
-        audit = AuditRow(str(worker.ids.uuid7()), now, run.run_id, Verb.REPLAY.value, actor, run_id)
+        token = plan.token if isinstance(plan, Plan) else plan
+        detail = detail_of(choice, token, request_id, replay_of=run_id)
+        audit = AuditRow(str(worker.ids.uuid7()), now, run.run_id, Verb.REPLAY.value, actor, detail)
         replaying = functools.partial(worker.store.replay, Accept(event, [run]), copies, audit)
         try:
             accepted = await worker.read(replaying)

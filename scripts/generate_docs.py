@@ -353,7 +353,8 @@ Verbs are methods of a run's handle, `app.run(run_id)`. What a cell says is `rep
 the error `StateConflict`; it says what to do instead, and nothing was changed. A queued run that ran
 before, and was put back or lost its process, is cancelled like a running one: its clean-up steps run.
 A retry of a failed run whose steps were undone is refused: {states.UNDONE.reply}; {states.UNDONE.hint}.
-What a held run can be answered hangs on why it is held: `questions()` and its `reason` say that.
+What a held run can be answered hangs on why it is held: `questions()` and its `reason` say that. `resume()` is the
+answer "retry", so its cells are those of `answer`.
 
 {header}
 {newline.join(table)}

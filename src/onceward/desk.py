@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
@@ -22,9 +23,10 @@ from onceward.core import asked, errors, ids, json_plain, unknown
 from onceward.core import steer as steering
 from onceward.core.asked import LIMIT_MAX
 from onceward.core.choice import NOTHING_KEPT, Choice, copies_of, kept_rows
+from onceward.core.codec import Codec
 from onceward.core.duration import show
 from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, RunRow, Skip, StepKey, StepRow
-from onceward.core.plan import Plan, check_acknowledged
+from onceward.core.plan import Plan, check_acknowledged, detail_of
 from onceward.core.ports import Accept, RunFilter, Store
 from onceward.core.retention import refuse_pruned
 from onceward.core.rules import ACTIVE, EVER, WINDOW
@@ -37,7 +39,7 @@ from onceward.planning import Planner, Restart, choice_with, input_of
 from onceward.runtime.functions import facts_of
 from onceward.runtime.journal import CONFIRMED_S
 from onceward.runtime.judging import KeyUntold, Reading, as_seen, key_at
-from onceward.runtime.unknown import known_results
+from onceward.runtime.unknown import known_results, refuse_misfit
 from onceward.runtime.worker import Worker
 
 HELD_BY_A_PROCESS = (RunState.RUNNING, RunState.CANCELLING)
@@ -202,40 +204,45 @@ class Desk:
             return []
         return list(unknown.open_questions(run, await self.ask("steps", run_id)).values())
 
+    def _result_of(self, run: RunRow, about: StepRow) -> Codec | None:
+        """Give how the result of a step is stored; None where this process has not got its code."""
+        found = known_results.get(self._worker(), {}).get((run.workflow, about.name))
+        step = self._steps.get(about.name.removesuffix(unknown.OUTCOME if about.kind == "undo" else ""))
+        if found is None and step is not None and unknown.has_result(about):
+            found = facts_of(step.function).result
+        return found
+
     def _result_text(self, run: RunRow, about: StepRow, result: Any) -> str:
         """Give the JSON of a result that was answered, judged by the step's own annotation if it is known.
+
+        Where it is not known, the run judges it: it is held again if the result is none of the step.
 
         Raises:
             ConfigError: the step may give something, and it is not said what.
             NotStorable: it is none of the step.
         """
+        step = str(about.key)
         if result is asked.UNSET:
-            if about.kind == "run":
+            if unknown.has_result(about):
                 raise errors.ConfigError(
-                    f"The answer does not say what step {str(about.key)!r} gave.",
+                    f"The answer does not say what step {step.removesuffix(unknown.OUTCOME)!r} gave.",
                     means="The run would go on with null in its place. Nothing was changed.",
                     todo="Give its result as well, as JSON; null, or None in Python, if the step gives nothing.",
                 )
             result = None
-        worker, what = self._worker(), f"The result of step {str(about.key)!r}"
-        limit_bytes = worker.settings.value_bytes_max
-        found = known_results.get(worker, {}).get((run.workflow, about.name))
-        if found is None and about.name in self._steps and about.kind == "run":
-            found = facts_of(self._steps[about.name].function).result
-        if found is None or found.is_plain:
+        what = f"The result of step {step!r}"
+        limit_bytes = self.value_bytes_max
+        found = self._result_of(run, about) if unknown.has_result(about) else None
+        if found is None:
             return json_plain.encode_plain(result, what=what, limit_bytes=limit_bytes)
         try:
             plain = json_plain.encode_plain(result, what=what, limit_bytes=limit_bytes)
-        except errors.NotStorable:
+        except errors.ValueTooLarge:
+            raise
+        except errors.NotStorable:  # no JSON, but what the step itself would return
             return found.encode(result, what=what, limit_bytes=limit_bytes)
-        try:
-            return found.encode(found.decode(plain, what=what), what=what, limit_bytes=limit_bytes)
-        except errors.HistoryMismatch as error:
-            raise errors.NotStorable(
-                error.what,
-                means="The run could not go on with it. Nothing was changed.",
-                todo="Give what the step would have returned.",
-            ) from error
+        refuse_misfit(found, result, step, run.run_id)
+        return found.encode(found.decode(plain, what=what), what=what, limit_bytes=limit_bytes)
 
     async def steer(
         self,
@@ -292,6 +299,7 @@ class Desk:
             steps = await self.ask("steps", run_id) if verb in (Verb.RETRY, Verb.ANSWER) else []
             audits = await self.ask("audits", run_id) if verb is Verb.ANSWER else []
             about = text = None
+            is_judged = True
             if verb is Verb.ANSWER:
                 if wanted is not None and steering.is_answered(audits[known:], wanted):
                     return steering.join(run, f"answered: {answer}")
@@ -300,6 +308,7 @@ class Desk:
                 about = unknown.asked_about(run, steps, answer, step)
                 if about is not None and answer == unknown.HAPPENED:
                     text = self._result_text(run, about, result)
+                    is_judged = not unknown.has_result(about) or self._result_of(run, about) is not None
             decision = steering.decide(
                 verb,
                 run,
@@ -318,6 +327,11 @@ class Desk:
                 copies=copies,
                 expected_sum=seq,
             )
+            if not is_judged:
+                said = (
+                    f"{decision.reply.text}; the type of its result is not known here, so the run compares it"
+                )
+                decision = dataclasses.replace(decision, reply=dataclasses.replace(decision.reply, text=said))
             if decision.steer is None:
                 if request_id is not None:
                     now, audit_id = worker.now_ms(), str(worker.ids.uuid7())
@@ -461,7 +475,9 @@ class Desk:
             once=rules.once if rules.key is not None and rules.once == ACTIVE else None,
             payload_hash=ids.content_hash(event.payload or ""),
         )
-        audit = AuditRow(str(worker.ids.uuid7()), now, run.run_id, Verb.REPLAY.value, actor, run_id)
+        token = plan.token if isinstance(plan, Plan) else plan
+        detail = detail_of(choice, token, request_id, replay_of=run_id)
+        audit = AuditRow(str(worker.ids.uuid7()), now, run.run_id, Verb.REPLAY.value, actor, detail)
         replaying = functools.partial(worker.store.replay, Accept(event, [run]), copies, audit)
         try:
             accepted = await worker.read(replaying)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from onceward.core import asked, codec, errors, json_plain
+from onceward.core import asked, codec, errors, json_plain, unknown
 from onceward.core.asked import UNSET
 from onceward.core.choice import choice_of
 from onceward.core.duration import Duration, show, to_ms
@@ -20,7 +20,7 @@ from onceward.core.ports import RunFilter
 from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
 from onceward.core.unknown import Question
-from onceward.planning import PlannedVerb, checked_verb, restart_of
+from onceward.planning import Answered, PlannedVerb, checked_verb, restart_of
 
 if TYPE_CHECKING:
     from onceward.authoring.workflow import Workflow
@@ -163,28 +163,34 @@ class RunHandle(Generic[R_co]):
         keep: str | Iterable[str] | None = None,
         drop: str | Iterable[str] | None = None,
         payload: Any = None,
+        answer: str | None = None,
+        step: str | None = None,
     ) -> Plan:
         """Tell what a verb would do to each step, and do nothing.
 
         Args:
-            verb: ``"retry"``, ``"restart"``, ``"replay"``, or ``"answer"`` for a held run, which is
-                planned as answered with "retry"; ``"resume"`` is another word for it.
+            verb: ``"retry"``, ``"restart"``, ``"replay"``, or ``"answer"`` for a held run; ``"resume"`` is
+                the answer "retry".
             from_step: of a restart or replay: keep what was saved before this step's outcome.
             keep: keep these steps; ``"charge"`` is every use of the name, ``"charge[order-7]"`` and
                 ``"charge #2"`` are one.
             drop: let these run again. Without *from_step* and *keep* everything else that is done is kept.
             payload: of a replay.
+            answer: of an answer: the word, as `answer` takes it; "retry" by default.
+            step: likewise: which step it is about.
 
         Returns:
             The plan; printed, it is a list for people. ``restart(plan=…)`` takes it, or its ``token``.
 
         Raises:
-            StateConflict: the verb does not apply to the run as it stands.
+            StateConflict: the verb, or the answer, does not apply to the run as it stands.
             ConfigError: there is no plan of such a verb, or the run has no such step.
             NotFound: no such run in this namespace.
         """
-        choice = choice_of(from_step, keep, drop)
-        return await self._desk.planner.plan(await self._known(), checked_verb(verb), choice, payload)
+        choice, answered = choice_of(from_step, keep, drop), Answered(answer, step)
+        return await self._desk.planner.plan(
+            await self._known(), checked_verb(verb), choice, payload, answered
+        )
 
     async def restart(
         self,
@@ -302,6 +308,17 @@ class RunHandle(Generic[R_co]):
             NotStorable: the result is none of the step.
         """
         return await self._desk.answer(await self._known(), answer, step=step, result=result, actor=actor)
+
+    async def resume(self, *, actor: str = "app") -> Reply:
+        """Let a held run go on with another attempt: the answer ``"retry"``.
+
+        Args:
+            actor: who asks, for the audit: 1 to 200 printable characters.
+
+        Raises:
+            StateConflict: the run is not held, or it asks whether a step took effect; see `answer`.
+        """
+        return await self.answer(unknown.RETRY, actor=actor)
 
     async def dismiss(self, *, actor: str = "app") -> Reply:
         """Take a failed run off the list of open problems.

@@ -9,9 +9,9 @@ from onceward.core import errors, ids, json_plain, unknown
 from onceward.core import steer as steering
 from onceward.core.choice import NOTHING_KEPT, Choice, copies_of, kept_rows
 from onceward.core.model import RunRow, StepKey, StepRow
-from onceward.core.plan import Plan, check_acknowledged, detail_of, make_plan, told_of
+from onceward.core.plan import Fate, Plan, check_acknowledged, detail_of, make_plan, told_of
 from onceward.core.shown import listed, shown
-from onceward.core.states import TABLE, Effect, Verb
+from onceward.core.states import TABLE, Effect, RunState, Verb
 from onceward.core.steer import Reply
 from onceward.core.texts import checked_id
 
@@ -57,6 +57,22 @@ class Restart:
         """Give the token of the plan that was looked at."""
         plan = self.consent.plan
         return plan.token if isinstance(plan, Plan) else plan
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a held run would be answered.
+
+    Attributes:
+        word: as `RunHandle.answer` takes it; None where it is not said.
+        step: which step it is about.
+    """
+
+    word: str | None = None
+    step: str | None = None
+
+
+NOT_ANSWERED = Answered()
 
 
 def checked_verb(verb: str) -> Verb:
@@ -123,14 +139,22 @@ class Planner:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
-    async def plan(self, run_id: str, verb: Verb, choice: Choice, payload: Any) -> Plan:
+    async def plan(
+        self, run_id: str, verb: Verb, choice: Choice, payload: Any, answer: Answered = NOT_ANSWERED
+    ) -> Plan:
         """Give the plan of a verb.
 
         Raises:
             NotFound: no such run in this namespace.
-            StateConflict: the verb does not apply to the run as it stands.
+            StateConflict: the verb, or the answer, does not apply to the run as it stands.
             ConfigError: a choice that the verb does not have, or a step that the run does not have.
         """
+        if answer != NOT_ANSWERED and verb is not Verb.ANSWER:
+            raise errors.ConfigError(
+                f"A {verb} has no answer= and no step=.",
+                means="They are for what a held run is answered.",
+                todo='Plan an "answer" instead.',
+            )
         if verb not in (Verb.RESTART, Verb.REPLAY) and choice != NOTHING_KEPT:
             raise errors.ConfigError(
                 f"A {verb} keeps what is saved; from_step=, keep= and drop= are not for it.",
@@ -145,18 +169,27 @@ class Planner:
             )
         run = await self._desk.run_row(run_id)
         text = input_of(payload, self._desk.value_bytes_max)
-        plan, _ = await self.planned(verb, run, await self._desk.ask("steps", run_id), choice, text)
+        rows = await self._desk.ask("steps", run_id)
+        plan, _ = await self.planned(verb, run, rows, choice, text, answer)
         return plan
 
     async def planned(
-        self, verb: Verb, run: RunRow, rows: list[StepRow], choice: Choice, replay_input: str | None = None
+        self,
+        verb: Verb,
+        run: RunRow,
+        rows: list[StepRow],
+        choice: Choice,
+        replay_input: str | None = None,
+        answer: Answered = NOT_ANSWERED,
     ) -> tuple[Plan, list[StepRow]]:
         """Give the plan of a verb for a run as it was read, and the records that would be copied."""
         desk = self._desk
         kept = kept_rows(run.run_id, rows, choice, is_for_replay=verb is Verb.REPLAY)
         reopened: set[StepKey] = set()
-        warnings = []
         now = desk.now_ms()
+        about: StepRow | None = None
+        if answer.word is not None and run.state is RunState.HELD:
+            about = unknown.asked_about(run, rows, answer.word, answer.step)
         if verb is Verb.REPLAY:
             cell = TABLE[run.state, verb]
             reply = Reply(run.run_id, cell.effect, cell.reply, run.state, 1, 1)
@@ -169,18 +202,17 @@ class Planner:
                 audit_id="",
                 steps=rows,
                 failed=await desk.failed_steps(run) if verb is Verb.RETRY else (),
-                answer="retry",
+                answer=answer.word or unknown.RETRY,
+                about=about,
                 was_cancelling=verb is Verb.ANSWER and await desk.was_cancelling(run),
                 copies=kept,
             )
             reply = decision.reply
             reopened = set(decision.steer.reopen) if decision.steer is not None else set()
-        if untold := [asked.step for asked in unknown.open_questions(run, rows).values()]:
-            warnings.append(
-                f"Nobody knows whether {listed(untold)} took effect: the answer 'happened' keeps it, "
-                "anything else runs it again."
-            )
-        if reply.effect not in (Effect.JOIN, Effect.NOTHING) and (held := await self._held_by(verb, run)):
+        warnings = _untold(run, rows, answer, about)
+        if reply.effect not in (Effect.JOIN, Effect.NOTHING) and (
+            held := await self._held_by(verb, run, answer.word or unknown.RETRY)
+        ):
             warnings.append(f"Its key is held by run {held}: it is refused as long as that is so.")
         plan = make_plan(
             verb,
@@ -195,13 +227,14 @@ class Planner:
             namespace=desk.namespace,
             input_hash=None if replay_input is None else ids.content_hash(replay_input),
             warnings=warnings,
+            fates={} if about is None or answer.word is None else {about.key: _FATES[answer.word]},
         )
         return plan, copies_of(run, kept)
 
-    async def _held_by(self, verb: Verb, run: RunRow) -> str | None:
+    async def _held_by(self, verb: Verb, run: RunRow, answer: str) -> str | None:
         """Give the run that holds the key which the run must have to run again."""
         try:
-            claim = await self._desk.claim(verb, run, "retry")
+            claim = await self._desk.claim(verb, run, answer)
         except errors.StateConflict:
             return None  # the verb itself says why
         if claim is None:
@@ -261,3 +294,23 @@ class Planner:
         elif plan.needs_consent and not consent.is_given:
             raise errors.PlanNeeded(plan)
         return copies, sum(row.seq for row in rows), detail
+
+
+_FATES = {unknown.HAPPENED: Fate.KEPT, unknown.DID_NOT_HAPPEN: Fate.RUNS_AGAIN}
+"""What becomes of the step that an answer is about."""
+
+
+def _untold(run: RunRow, rows: list[StepRow], answer: Answered, about: StepRow | None) -> list[str]:
+    """Give what a plan says of the steps of which nobody knows whether they took effect."""
+    if about is not None and answer.word is not None:
+        left = unknown.still_asked(run, rows, unknown.answered(about, answer.word, None))
+        return [f"The run stays held until {listed(left)} is answered, too."] if left else []
+    untold = [asked.step for asked in unknown.open_questions(run, rows).values()]
+    if not untold:
+        return []
+    if answer.word == unknown.FAIL:
+        return [f"Nobody knows whether {listed(untold)} took effect; nothing is undone."]
+    return [
+        f"Nobody knows whether {listed(untold)} took effect: the answer 'happened' keeps it, "
+        "anything else runs it again."
+    ]

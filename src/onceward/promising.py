@@ -10,7 +10,7 @@ from onceward.core import errors, json_plain, promises
 from onceward.core.duration import show
 from onceward.core.ports import Settled
 from onceward.core.shown import shown
-from onceward.core.states import TERMINAL, PromiseState
+from onceward.core.states import TERMINAL, PromiseState, RunState
 
 if TYPE_CHECKING:
     from onceward.core.settings import Settings
@@ -56,7 +56,7 @@ class Promising:
         Raises:
             NotFound: no promise has this token.
             AlreadyCompleted: it was ended before, with something else.
-            PromiseOver: it has expired, or its run has ended or was restarted.
+            PromiseOver: it has expired, or its run has ended, was restarted or is being cancelled.
             NotStorable: *value* is more than JSON's own types.
         """
         text = json_plain.encode_payload(
@@ -122,6 +122,10 @@ def _refusal(settled: Settled, now: int) -> errors.StateConflict:
         why = f"its run {run.run_id} is {run.state.value}"
     elif run.generation != row.generation:
         why = f"its run {run.run_id} was restarted, and has made a new one"
+    elif run.state is RunState.CANCELLING:
+        why = f"its run {run.run_id} is being cancelled, and nothing of its clean-up waits for it"
+    elif row.state is PromiseState.OPEN and (row.expires_at is None or now < row.expires_at):
+        why = f"its run {run.run_id} has failed, and what it did is being undone"
     else:
         why = "its time is over"
     return errors.PromiseOver(

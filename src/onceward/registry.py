@@ -19,7 +19,7 @@ from onceward.authoring.options import (
     rules_of,
 )
 from onceward.authoring.step import Step
-from onceward.authoring.transaction import Transaction, database_of
+from onceward.authoring.transaction import Transaction, database_of, refuse_options
 from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Policies, Workflow, parts_of
 from onceward.core import errors
@@ -187,7 +187,7 @@ class Registry:
         retry: Retry = ...,
         timeout: Duration | None = None,
     ) -> Callable[[Callable[Concatenate[Any, P], R]], Transaction[P, R]]: ...
-    @spelled("@app.transaction")
+    @spelled("@app.transaction", refuse_options)
     def transaction(
         self,
         function: Callable[..., Any] | None = None,

@@ -434,10 +434,20 @@ class SyncRunHandle(Generic[R_co]):
         keep: str | Iterable[str] | None = None,
         drop: str | Iterable[str] | None = None,
         payload: Any = None,
+        answer: str | None = None,
+        step: str | None = None,
     ) -> Plan:
         """Tell what a verb would do to each step; see `RunHandle.plan`."""
         return self._app.wait(
-            self._handle.plan(verb, from_step=from_step, keep=keep, drop=drop, payload=payload)
+            self._handle.plan(
+                verb,
+                from_step=from_step,
+                keep=keep,
+                drop=drop,
+                payload=payload,
+                answer=answer,
+                step=step,
+            )
         )
 
     def restart(
@@ -502,6 +512,10 @@ class SyncRunHandle(Generic[R_co]):
     ) -> Reply:
         """Let a held run go on; see `RunHandle.answer`."""
         return self._app.wait(self._handle.answer(answer, step=step, result=result, actor=actor))
+
+    def resume(self, *, actor: str = "app") -> Reply:
+        """Let a held run go on with another attempt; see `RunHandle.resume`."""
+        return self._app.wait(self._handle.resume(actor=actor))
 
     def dismiss(self, *, actor: str = "app") -> Reply:
         """Take a failed run off the list of open problems; see `RunHandle.dismiss`."""

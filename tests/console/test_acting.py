@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from onceward import ConfigError, Context, NotFound, OncewardError, OutcomeUnknown
+from onceward import ConfigError, Context, NotFound, NotStorable, OncewardError, OutcomeUnknown
 from onceward.console.acting import AGAIN
 from onceward.console.port import ACKNOWLEDGED, Action, RunQuery
 from onceward.console.views import BulkReply
@@ -125,6 +125,8 @@ def test_a_question_about_a_step_is_shown_and_answered_once(store_url: str) -> N
 
         with pytest.raises(OncewardError):
             await shop.do(run_id, "resume")
+        with pytest.raises(NotStorable, match=r"step 'transfer' of run .* cannot be 12: str is expected"):
+            await shop.do(run_id, "answer", answer="happened", result=12)
         given = {"answer": "happened", "result": "tx_1", "request_id": "click"}
         assert (await shop.do(run_id, "answer", **given)).is_duplicate is False
         assert (await shop.do(run_id, "answer", **given)).is_duplicate is True

@@ -29,6 +29,7 @@ from onceward import (
     event,
 )
 from onceward.core.plan import ChildFate, Fate
+from onceward.core.states import TABLE, Verb
 from onceward.planning import PlannedVerb
 from tests.engine.running import make_app, run_app
 from tests.helpers import eventually_async
@@ -682,5 +683,132 @@ def test_what_waits_is_pure_and_a_transaction_is_of_the_own_database(sqlite_url:
         with sqlite3.connect(sqlite_url.removeprefix("sqlite:///")) as connection:
             assert connection.execute("select count(*) from booked").fetchone() == (1,)
         connection.close()
+
+    run_app(app, scenario)
+
+
+def asking(app: App, tries: list[str]) -> Any:
+    """Give a workflow that asks about two steps; the second has a kept one before it."""
+
+    async def charge(order: str) -> str:
+        tries.append(order)
+        if len(tries) <= 2:
+            raise OutcomeUnknown("no answer")
+        return f"charged {order}"
+
+    @app.workflow
+    async def pay(ctx: Context) -> list[str]:
+        await ctx.step.run("look", str, "x", effect="pure")
+        both = (ctx.step.run("charge", charge, one, item=one, unknown="ask") for one in "ab")
+        return list(await asyncio.gather(*both))
+
+    return pay
+
+
+def test_the_plan_of_an_answer_is_what_the_answer_leads_to(store_url: str) -> None:
+    app = make_app(store_url)
+    pay = asking(app, [])
+
+    async def scenario() -> None:
+        run = await app.start(pay)
+        await becomes(run, RunState.HELD)
+
+        plan = await run.plan("answer", answer="happened", step="charge[a]")
+        assert plan.text == "answered: happened; still held, outcome unknown: step 'charge[b]'"
+        assert fates(plan) == {"look": "kept", "charge[a]": "kept", "charge[b]": "goes on"}
+        assert plan.warnings[0] == "The run stays held until 'charge[b]' is answered, too."
+        assert (plan.state, plan.outside_again) == (RunState.HELD, ["charge[b]"])
+
+        plan = await run.plan("answer", answer="did_not_happen", step="charge[a]")
+        assert fates(plan)["charge[a]"] == "runs again"
+        assert plan.outside_again == ["charge[a]", "charge[b]"]
+        assert [step.keeps_key for step in plan.steps] == [None, True, True]
+
+        plan = await run.plan("answer", answer="fail")
+        assert plan.text == "answered: fail"
+        assert fates(plan) == {"look": "kept", "charge[a]": "stops", "charge[b]": "stops"}
+        assert (plan.outside_again, plan.hides_steps) == ([], False)
+        assert plan.warnings == [
+            "Nobody knows whether 'charge[a]', 'charge[b]' took effect; nothing is undone."
+        ]
+
+        for verb, given, refused in (
+            ("answer", {"answer": "happened"}, ConfigError),
+            ("answer", {"answer": "retry"}, StateConflict),
+            ("answer", {"answer": "perhaps"}, ConfigError),
+            ("restart", {"answer": "fail"}, ConfigError),
+            ("retry", {"step": "look"}, ConfigError),
+        ):
+            with pytest.raises(refused):
+                await run.plan(verb, **given)  # type: ignore[arg-type]
+
+        before = await run.steps()
+        await run.answer("happened", step="charge[a]", result="by hand")
+        assert [row for row in await run.steps() if row.item != "a"] == [
+            row for row in before if row.item != "a"
+        ]
+        plan = await run.plan("answer", answer="did_not_happen")
+        assert fates(plan) == {"look": "kept", "charge[a]": "goes on", "charge[b]": "runs again"}
+        await run.answer("did_not_happen")
+        assert await run.result() == ["by hand", "charged b"]
+
+    run_app(app, scenario)
+
+
+def test_a_held_run_is_resumed_and_any_other_is_refused_as_the_table_says(store_url: str) -> None:
+    app, tries = make_app(store_url), list[str]()
+
+    @app.workflow
+    async def changed(ctx: Context) -> int:
+        await (ctx.step.uuid("a") if ctx.attempt == 2 else ctx.step.run("a", str))
+        if ctx.attempt == 1:
+            raise ConnectionError
+        return ctx.attempt
+
+    changed.policies.__dict__["retry"] = Retry(max_tries=2, base="1ms")
+    pay = asking(app, tries)
+
+    async def scenario() -> None:
+        run = await app.start(changed)
+        await becomes(run, RunState.HELD)
+        reply = await run.resume(actor="ann")
+        assert (reply.effect, reply.text) == (TABLE[RunState.HELD, Verb.ANSWER].effect, "answered: retry")
+        assert await run.result() == 3
+        audit = (await app.desk.ask("audits", run.run_id))[-1]
+        assert (audit.verb, audit.actor, audit.detail) == ("answer", "ann", "retry")
+        with pytest.raises(StateConflict, match=TABLE[RunState.COMPLETED, Verb.ANSWER].reply):
+            await run.resume()
+
+        asked = await app.start(pay)
+        await becomes(asked, RunState.HELD)
+        with pytest.raises(StateConflict, match="cannot be answered 'retry'"):
+            await asked.resume()
+
+    run_app(app, scenario)
+
+
+def test_the_audit_of_a_replay_says_what_it_kept(store_url: str) -> None:
+    app = make_app(store_url)
+    shop = Shop(app)
+
+    async def scenario() -> None:
+        run = await app.start(shop.app.workflows["buy"], "o-1")
+        await run.result()
+        plain = await run.replay()
+        chosen = await run.replay(keep=["price"], drop="mail", request_id="click")
+        plan = await run.plan("replay", drop="mail")
+        planned = await run.replay(plan=plan)
+
+        told = [(await app.desk.ask("audits", one.run_id))[0].detail for one in (plain, chosen, planned)]
+        of_run = {"replay_of": run.run_id}
+        assert [msgspec.json.decode(detail) for detail in told] == [
+            of_run,
+            {
+                **of_run,
+                "request_id": "click",
+                "choice": {"from_step": None, "keep": ["price"], "drop": ["mail"]},
+            },
+            {**of_run, "plan": plan.token, "choice": {"from_step": None, "keep": [], "drop": ["mail"]}},
+        ]
 
     run_app(app, scenario)

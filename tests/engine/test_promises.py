@@ -19,6 +19,7 @@ from onceward import (
     RunFailed,
     RunHandle,
     RunState,
+    RunWasCancelled,
     StepFailed,
     SyncContext,
     WaitTimedOut,
@@ -257,6 +258,94 @@ def test_after_the_end_of_its_run_it_is_over(store_url: str, verb: str) -> None:
     told = run_app(app, scenario)
 
     assert ("cancelled" if verb == "cancel" else "restarted") in told
+
+
+def test_while_its_run_is_being_cancelled_only_what_the_clean_up_waits_for_counts(store_url: str) -> None:
+    """Whoever is told that it counts, is told the truth: the code is told of nothing else any more."""
+    app, tokens, got = promising_app(store_url), dict[str, str](), list[Any]()
+    cleaning, gate = asyncio.Event(), asyncio.Event()
+
+    async def clean() -> None:
+        cleaning.set()
+        await gate.wait()
+
+    @app.workflow
+    async def flow(ctx: Context) -> None:
+        kept = await ctx.step.promise("kept")
+        approval = await ctx.step.promise("approval")
+        tokens.update(kept=kept.token, approval=approval.token)
+        try:
+            await approval.result()
+        finally:
+            await ctx.step.run("clean", clean)
+            late = await ctx.step.promise("late")
+            tokens.update(late=late.token)
+            got.extend([await kept.result(), await late.result()])
+
+    async def is_over(name: str) -> bool:
+        with pytest.raises(PromiseOver, match="is being cancelled"):
+            await app.complete_promise(tokens[name], "too late")
+        return True
+
+    async def scenario() -> tuple[Any, ...]:
+        handle = await app.start(flow)
+        await eventually_async(lambda: has_left(app, handle))
+        await handle.cancel()
+        assert await is_over("approval")
+        await asyncio.wait_for(cleaning.wait(), 20)
+        assert await is_over("approval")
+        assert await is_over("kept")
+        gate.set()
+        await eventually_async(made)
+        await app.complete_promise(tokens["late"], "late")  # made after the code was told
+        await eventually_async(completed)
+        with pytest.raises(RunWasCancelled):
+            await handle.result("10s")
+        return tuple(got)
+
+    async def made() -> bool:
+        return "late" in tokens
+
+    async def completed() -> bool:
+        try:
+            await app.complete_promise(tokens["kept"], "kept")
+        except PromiseOver:
+            return False  # the clean-up does not wait for it yet
+        return True
+
+    assert run_app(app, scenario) == ("kept", "late")
+
+
+def test_while_its_run_is_being_undone_it_is_over(store_url: str) -> None:
+    app, tokens = promising_app(store_url), list[str]()
+    undoing, gate = asyncio.Event(), asyncio.Event()
+
+    @app.step
+    async def reserve() -> int:
+        return 1
+
+    @reserve.undo
+    async def release(count: int) -> None:
+        undoing.set()
+        await gate.wait()
+
+    @app.workflow(undo="on_failure")
+    async def flow(ctx: Context) -> None:
+        await reserve()
+        tokens.append((await ctx.step.promise("approval")).token)
+        raise ValueError("no")
+
+    async def scenario() -> str:
+        handle = await app.start(flow)
+        await asyncio.wait_for(undoing.wait(), 20)
+        with pytest.raises(PromiseOver) as caught:
+            await app.complete_promise(tokens[0])
+        gate.set()
+        with pytest.raises(RunFailed, match="no"):
+            await handle.result("10s")
+        return str(caught.value)
+
+    assert "what it did is being undone" in run_app(app, scenario)
 
 
 def test_a_restart_that_keeps_it_keeps_the_link(store_url: str) -> None:

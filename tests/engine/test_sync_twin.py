@@ -113,6 +113,8 @@ def test_the_sync_twin_does_everything_from_a_thread_without_a_loop(store_url: s
             sleeper.dismiss()
         with pytest.raises(StateConflict):
             sleeper.answer("retry")
+        with pytest.raises(StateConflict, match="Only a held run waits for an answer"):
+            sleeper.resume()
         sleeper.cancel()
         with pytest.raises(RunWasCancelled):
             sleeper.result()

@@ -307,6 +307,59 @@ def test_an_answer_that_nobody_could_judge_is_judged_by_the_code(store_url: str)
     assert result == "ch_2: 2 Charge"
 
 
+@pytest.mark.parametrize(
+    ("annotation", "wrong", "right"),
+    [
+        (str, 12, "tx 12"),
+        (int, "12", 12),
+        (float, "1.5", 2),
+        (bool, 1, True),
+        (list[str], ["a", 1], ["a"]),
+        (str | None, 12, None),
+        (None, "tx", None),
+    ],
+)
+def test_an_answer_is_compared_with_what_the_step_gives_also_where_that_is_plain(
+    store_url: str, annotation: Any, wrong: Any, right: Any
+) -> None:
+    app = make_app(store_url)
+
+    async def send() -> Any:
+        raise OutcomeUnknown("no answer")
+
+    send.__annotations__["return"] = annotation
+
+    @app.workflow
+    async def sending(ctx: Context) -> Any:
+        return await ctx.step.run("send", send, unknown="ask", retry=ONCE)
+
+    async def scenario() -> tuple[str, str, Any]:
+        handle = await app.start(sending)
+        await is_held(handle)
+        before = await handle.row(), await handle.steps()
+        with pytest.raises(NotStorable, match=r"step 'send' of run .* cannot be .* is expected") as refused:
+            await handle.answer("happened", result=wrong)
+        assert (await handle.row(), await handle.steps()) == before
+        # A process without the code takes it, says so, and leaves it to the run.
+        known_results.clear()
+        reply = await handle.answer("happened", result=wrong)
+        assert "is not known here" in reply.text
+
+        async def again() -> bool:
+            row = await handle.row()
+            return row.state is RunState.HELD and row.attempt > before[0].attempt
+
+        await eventually_async(again)
+        (question,) = await handle.questions()
+        assert (await handle.answer("happened", result=right)).text == "answered: happened"
+        return str(refused.value), question.why, await handle.result()
+
+    refused, why, result = run_app(app, scenario)
+
+    assert (repr(wrong) in refused, repr(wrong) in why) == (True, True)
+    assert (type(result), result) == (type(right), right)
+
+
 def test_of_two_answers_at_once_one_wins_and_an_equal_one_joins(store_url: str) -> None:
     app, bank = make_app(store_url), Bank()
     pay = paying(app, bank, unknown="ask")

@@ -111,6 +111,8 @@ async def answering(run: RunHandle[int], sync: SyncRunHandle[int]) -> None:
     assert_type(await run.answer("happened", result=7, step="mail"), Reply)
     assert_type(sync.questions(), list[Question])
     assert_type(sync.answer("did_not_happen"), Reply)
+    assert_type(sync.resume(), Reply)
+    assert_type(sync.plan("answer", answer="fail"), Plan)
 
 
 @app.workflow
@@ -346,6 +348,8 @@ async def handles(order: Order) -> None:
     assert_type(await handle.replay(plan=plan, drop={"a"}), RunHandle[int])
     assert_type(await handle.cancel(), Reply)
     assert_type(await handle.answer("retry"), Reply)
+    assert_type(await handle.resume(actor="me"), Reply)
+    assert_type(await handle.plan("answer", answer="happened", step="a"), Plan)
     assert_type(await handle.dismiss(), Reply)
     assert_type(app.run("run_x"), RunHandle[Any])
     assert_type(await app.runs(state="failed"), list[RunRow])

@@ -64,7 +64,7 @@ class StepOptions:
         undo: what gives back what it did.
         database: where its body and its checkpoint are one transaction; None for an ordinary step.
         if_unknown: what an unknown outcome leads to; that of a transaction can be looked up.
-        keeps_start: whether that a try begins is saved before it does.
+        keeps_start: whether that a try begins is saved before it does; see also `Transactions.keeps_start`.
     """
 
     retry: Retry = DEFAULT_STEP_RETRY
@@ -117,7 +117,8 @@ class StepOptions:
 
         # Asked at every step, so said once.
         object.__setattr__(self, "if_unknown", self._if_unknown())
-        object.__setattr__(self, "keeps_start", self.if_unknown != "retry" or self.undo is not None)
+        is_undone = self.undo is not None and self.database is None
+        object.__setattr__(self, "keeps_start", self.if_unknown != "retry" or is_undone)
 
     def _if_unknown(self) -> Literal["retry", "fail", "ask", "check"]:
         if self.database is not None:

@@ -130,8 +130,9 @@ class Step(Generic[P, R_co]):
                     means="Nothing says which of them gives back what it did.",
                     todo="Write one function that does all of it.",
                 )
-            check_undo(self.name, self.function, function)
-            self.options = replace(self.options, undo=Undo(function, options))
+            undo = _undo_of(self.name, function, options)
+            check_undo(self.name, self.function, undo, has_connection=self.options.database is not None)
+            self.options = replace(self.options, undo=undo)
             return function
 
         return decorate if function is None else decorate(function)
@@ -144,11 +145,16 @@ class Step(Generic[P, R_co]):
         """Give the same step for a method of one object, as for a function in a class."""
         if instance is None:
             return self
-        options = self.options
-        if options.undo is not None:
-            undo = replace(options.undo, function=MethodType(options.undo.function, instance))
-            options = replace(options, undo=undo)
-        return Step(MethodType(self.function, instance), self.name, options, self.item_text)
+        return Step(
+            MethodType(self.function, instance), self.name, self._options_of(instance), self.item_text
+        )
+
+    def _options_of(self, instance: object) -> StepOptions:
+        """Give the options of the method of one object: its undo is one, too."""
+        if self.options.undo is None:
+            return self.options
+        undo = replace(self.options.undo, function=MethodType(self.options.undo.function, instance))
+        return replace(self.options, undo=undo)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run as a saved step inside a run, as the plain function outside and inside other steps."""
@@ -195,3 +201,20 @@ class Step(Generic[P, R_co]):
     ) -> Coroutine[Any, Any, Any]:
         call = session.step(self.name, self.item_text, self.function, args, kwargs, self.options, None)
         return session.made.add(call)
+
+
+def _undo_of(name: str, function: Callable[..., Any], options: StepOptions) -> Undo:
+    """Give the undo of a step: a function, or a transaction with options of its own.
+
+    Raises:
+        ConfigError: a transaction is given options beside its own.
+    """
+    if not isinstance(function, Step) or function.options.database is None:
+        return Undo(function, options)
+    if options != StepOptions():
+        raise errors.ConfigError(
+            f"The undo of {name!r} is a transaction, and .undo(…) was given options for it.",
+            means="A transaction has its own, retry= and timeout=.",
+            todo="Say them at @app.transaction, and write .undo without any.",
+        )
+    return Undo(function.function, function.options)

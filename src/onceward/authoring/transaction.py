@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MethodType
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast, overload
 
@@ -58,7 +58,9 @@ class Transaction(Step[P, R_co]):
         """Give the same step for a method of one object."""
         if instance is None:
             return self
-        return Transaction(MethodType(self.function, instance), self.name, self.options, self.item_text)
+        return Transaction(
+            MethodType(self.function, instance), self.name, self._options_of(instance), self.item_text
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run as a saved step inside a run.
@@ -73,18 +75,6 @@ class Transaction(Step[P, R_co]):
                 todo=f"Call {self._label()}.function(connection, …) in a transaction of your own.",
             )
         return super().__call__(*args, **kwargs)
-
-    def undo(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: its arguments begin with a connection, which an undo has not.
-
-        Raises:
-            ConfigError: always.
-        """
-        raise errors.ConfigError(
-            f"The transaction {self.name!r} cannot have an undo.",
-            means="An undo is a step of its own, without this transaction's connection.",
-            todo="Take the rows back in another transaction that the workflow calls.",
-        )
 
     def _inside(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
         del args, kwargs
@@ -103,6 +93,32 @@ def nested(name: str, frame: Frame) -> errors.TransactionMisuse:
     )
 
 
+def refuse_options(whose: str, words: Mapping[str, Any]) -> None:
+    """Refuse what says nothing of a transaction, since its commit says it.
+
+    Args:
+        whose: of whom it is said: ``@app.transaction``.
+        words: the keywords that it was given.
+
+    Raises:
+        ConfigError: one of them is about a step whose outcome may be unknown, or that does something outside.
+    """
+    for word, means in _OF_STEPS_ONLY.items():
+        if word in words:
+            raise errors.ConfigError(
+                f"{whose} cannot have {word}=.",
+                means=means,
+                todo=f"Leave {word}= out; what must be said of another service belongs to a step of its own.",
+            )
+
+
+_OF_STEPS_ONLY = {
+    "unknown": "The outcome of a transaction is never unknown: its rows and its checkpoint are committed together, "
+    "or neither is.",
+    "effect": "A transaction writes to your own database, and nothing else.",
+}
+
+
 def prepared(
     name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], str, StepOptions, dict[str, Any]]:
@@ -118,6 +134,7 @@ def prepared(
         raise nested(name, frame)
     if isinstance(function, Step) and not isinstance(function, Transaction):
         refuse_function(name, None)
+    refuse_options(f"The transaction {name!r}", kwargs)
     connect = kwargs.pop("connect", None)
     function, item, options, kwargs = prepare(name, function, args, kwargs)
     if connect is not None:

@@ -77,11 +77,14 @@ def unknown_word(what: str, word: str, value: object, known: Sequence[str], mean
     return errors.ConfigError(f"{what} {shown(word)}.", means=means, todo=todo)
 
 
-def spelled(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def spelled(
+    what: str, refuse: Callable[[str, Mapping[str, Any]], object] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function answer a keyword that it does not have with the one that was meant.
 
     Args:
         what: how users call it: "@app.step".
+        refuse: is asked first; it raises where there is more to say of a keyword.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -91,6 +94,8 @@ def spelled(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if refuse is not None:
+                refuse(what, kwargs)
             for word, value in kwargs.items():
                 if word not in taken:
                     raise unknown_word(f"{what} has no option", word, value, known, "Nothing was done.")

@@ -26,7 +26,7 @@ from onceward.core.shown import shown
 from onceward.core.states import TABLE, Effect, RunState, Verb
 from onceward.core.steer import Reply
 from onceward.core.texts import checked_id
-from onceward.planning import checked_verb, restart_of
+from onceward.planning import Answered, checked_verb, restart_of
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -87,7 +87,10 @@ class Acting:
         checked(action)
         payload = None if action.payload is msgspec.UNSET else action.payload
         run_id = asked.checked_text(run_id, "run id")
-        return await self._app.desk.planner.plan(run_id, checked_verb(action.verb), _choice(action), payload)
+        answered = Answered(action.answer, action.step)
+        return await self._app.desk.planner.plan(
+            run_id, checked_verb(action.verb), _choice(action), payload, answered
+        )
 
     async def _replay(self, run_id: str, action: Action, request_id: str | None) -> ActionReply:
         payload = None if action.payload is msgspec.UNSET else action.payload

@@ -102,6 +102,23 @@ class Codec:
                 todo="Let the type accept what was saved, or restart the run.",
             ) from error
 
+    def misfit(self, value: Any) -> str | None:
+        """Give why JSON-native data from outside is no value of the annotation, or None where it is one.
+
+        What code returns is kept as it is where the plain rules give it back; what a person says
+        in its place is compared, also with an annotation that is plain.
+        """
+        if any(self.annotation is open_type for open_type in _OPEN):
+            return None
+        try:
+            if self._decode is None:
+                msgspec.convert(value, _unaliased(self.annotation))
+            else:
+                self._decode(_encode(value).decode())
+        except Exception as error:  # noqa: BLE001 (hooks of the user's classes run here)
+            return f"{annotation_text(self.annotation)} is expected: {_reason_of(error)}"
+        return None
+
     def round_trip(self, value: Any, *, what: str, limit_bytes: int) -> tuple[str, Any]:
         """Give the JSON text of a value and the value read back from it, equal and of the same types.
 

@@ -38,6 +38,7 @@ class Fate(StrEnum):
     RUNS_AGAIN = "runs again"
     REOPENED = "reopened"
     GOES_ON = "goes on"
+    STOPS = "stops"
 
 
 class ChildFate(StrEnum):
@@ -59,7 +60,8 @@ class PlannedStep(msgspec.Struct, frozen=True):
         kind: of its record: ``run``, ``sleep``, ``call`` and so on.
         state: where its record stands.
         fate: ``kept``; ``runs again`` from its beginning; ``reopened``: its failure ended the attempt,
-            it runs again with all its tries; ``goes on``: it had not ended.
+            it runs again with all its tries; ``goes on``: it had not ended; ``stops``: it had not
+            ended, and the run is over.
         effect: ``pure``, ``own_database`` or ``outside``.
         happens_again: what it does would be done again, or may be.
         key: the idempotency key that it handed out, if it is a kind that does.
@@ -178,6 +180,9 @@ def _type_of(error: str | None) -> str:
         return ""
 
 
+_NO_FATES: Mapping[StepKey, Fate] = {}
+
+
 def make_plan(
     verb: Verb,
     run: RunRow,
@@ -192,6 +197,7 @@ def make_plan(
     namespace: str,
     input_hash: str | None = None,
     warnings: Sequence[str] = (),
+    fates: Mapping[StepKey, Fate] = _NO_FATES,
 ) -> Plan:
     """Give the plan of a verb.
 
@@ -208,6 +214,7 @@ def make_plan(
         namespace: of the store.
         input_hash: of what a replay puts in place of the event's payload.
         warnings: to say first.
+        fates: what becomes of steps that an answer is about.
     """
     is_anew = reply.effect in (Effect.NEW_GENERATION, Effect.NEW_RUN)
     if is_anew:  # what was undone is not undone again, and a step that was undone is done anew
@@ -218,11 +225,18 @@ def make_plan(
         rows = [row for row in rows if row.kind != "undo"]
     steps = []
     for row in rows:
-        fate = _fate(row, is_anew=is_anew, is_kept=row.key in kept, is_reopened=row.key in reopened)
+        fate = fates.get(row.key) or _fate(
+            row,
+            is_anew=is_anew,
+            is_kept=row.key in kept,
+            is_reopened=row.key in reopened,
+            is_over=reply.state in TERMINAL,
+        )
         steps.append(_planned(row, fate, run, business, is_anew=is_anew, now=now))
     made = _children(children, steps, rows, is_restart=reply.effect is Effect.NEW_GENERATION, is_anew=is_anew)
     again = [one.step for one in steps if one.happens_again and one.effect is StepEffect.OUTSIDE]
-    hides = verb is not Verb.REPLAY and may_hide_steps(run)
+    is_over = not is_anew and reply.state in TERMINAL
+    hides = verb is not Verb.REPLAY and not is_over and may_hide_steps(run)
     plan = Plan(
         run_id=run.run_id,
         workflow=run.workflow,
@@ -243,11 +257,11 @@ def make_plan(
     return msgspec.structs.replace(plan, token=_token(plan, run, input_hash))
 
 
-def _fate(row: StepRow, *, is_anew: bool, is_kept: bool, is_reopened: bool) -> Fate:
+def _fate(row: StepRow, *, is_anew: bool, is_kept: bool, is_reopened: bool, is_over: bool) -> Fate:
     if is_anew:
         return Fate.KEPT if is_kept else Fate.RUNS_AGAIN
     if row.state is StepState.OPEN:
-        return Fate.GOES_ON
+        return Fate.STOPS if is_over else Fate.GOES_ON
     return Fate.REOPENED if is_reopened else Fate.KEPT
 
 
@@ -257,7 +271,7 @@ def _planned(
     effect = effect_of(row.kind, row.effect)
     has_key = row.kind in BODIES
     is_business = row.key_scope == "business"
-    runs = fate is Fate.RUNS_AGAIN or (has_key and fate is not Fate.KEPT)
+    runs = fate is Fate.RUNS_AGAIN or (has_key and fate not in (Fate.KEPT, Fate.STOPS))
     maker = _maker(row, run)
     key = None
     if has_key and (is_business or maker is not None):
@@ -430,9 +444,11 @@ def _differences(old: Plan, new: Plan) -> list[str]:
     return found
 
 
-def detail_of(choice: Choice, token: str | None, request_id: str | None) -> str | None:
-    """Give what the audit keeps of a restart: JSON text, or None where there is nothing to say."""
-    told: dict[str, Any] = {"request_id": request_id, "plan": token}
+def detail_of(
+    choice: Choice, token: str | None, request_id: str | None, *, replay_of: str | None = None
+) -> str | None:
+    """Give what the audit keeps of a restart or a replay: JSON text, or None where there is nothing to say."""
+    told: dict[str, Any] = {"replay_of": replay_of, "request_id": request_id, "plan": token}
     if choice != NOTHING_KEPT:
         told["choice"] = choice
     told = {name: value for name, value in told.items() if value is not None}

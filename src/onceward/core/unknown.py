@@ -29,6 +29,9 @@ TO_QUESTION = (HAPPENED, DID_NOT_HAPPEN, FAIL)
 TO_OTHER_HOLDS = (RETRY, FAIL)
 """What can be answered to a run that is held for any other reason: go on with another attempt, or give up."""
 
+OUTCOME = " (outcome)"
+"""Follows a step's name in that of the step that asks whether it took effect, before it is undone."""
+
 ARGUMENT_BYTES_MAX = 2_000
 """Of one argument in a question; of a longer one the beginning is shown."""
 
@@ -122,6 +125,11 @@ class Question(msgspec.Struct, frozen=True):
 def begun_of(row: StepRow | None) -> Begun | None:
     """Give what is kept of the try that began and has no saved end."""
     return None if row is None or row.begun is None else msgspec.json.decode(row.begun, type=Begun)
+
+
+def has_result(row: StepRow) -> bool:
+    """Say whether the answer that the step of a record happened must say what it gave; an undo gives nothing."""
+    return row.kind != "undo" or row.name.endswith(OUTCOME)
 
 
 def open_questions(run: RunRow, rows: Sequence[StepRow]) -> dict[StepKey, Question]:
@@ -238,7 +246,12 @@ def _does_not_fit(run: RunRow, word: str, questions: Mapping[StepKey, Question])
 
 
 def shown_arguments(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], hidden: str | None
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    hidden: str | None,
+    *,
+    has_connection: bool = False,
 ) -> msgspec.Raw:
     """Give JSON of a call's arguments by name, bounded; never raises.
 
@@ -247,26 +260,32 @@ def shown_arguments(
         args: its arguments.
         kwargs: its arguments by name.
         hidden: the parameter that takes the idempotency key, which is shown elsewhere.
+        has_connection: its first parameter is a connection, which is none of the arguments.
     """
+    found = named(function, args, kwargs, has_connection=has_connection)
     parts = {
-        name: _shown_argument(value)
-        for name, value in list(named(function, args, kwargs).items())[:ARGUMENTS_MAX]
-        if name != hidden
+        name: _shown_argument(value) for name, value in list(found.items())[:ARGUMENTS_MAX] if name != hidden
     }
     return msgspec.Raw(msgspec.json.encode(parts))
 
 
 def named(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = False
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    defaults: bool = False,
+    has_connection: bool = False,
 ) -> dict[str, Any]:
     """Give a call's arguments by the names of the parameters; by number where there are no names."""
+    connection = [None] if has_connection else []
     try:
-        bound = signature_of(function).bind(*args, **kwargs)
+        bound = signature_of(function).bind(*connection, *args, **kwargs)
     except (TypeError, ValueError):  # a builtin without a signature, or arguments that do not fit
         return {**{str(number): value for number, value in enumerate(args)}, **kwargs}
     if defaults:
         bound.apply_defaults()
-    return dict(bound.arguments)
+    return dict(list(bound.arguments.items())[len(connection) :])
 
 
 def _shown_argument(value: Any) -> msgspec.Raw:

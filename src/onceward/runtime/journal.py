@@ -250,7 +250,7 @@ class Journal:
     def sealed(self, row: StepRow) -> None:
         """Take note that a transaction of the user's has committed a checkpoint."""
         self._seq = max(self._seq, row.seq)
-        self._latest[row.key] = None
+        self._latest[row.key] = row if row.key in self.whole else None
         self._progressed()
 
     def latest(self, key: StepKey) -> StepRow | None:

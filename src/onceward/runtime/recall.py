@@ -10,7 +10,7 @@ after some patience it gets its outcomes as it asks for them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Collection, Iterable, Sized
 from contextvars import Context
 
 from onceward.core.model import Millis, StepKey, StepRow
@@ -110,12 +110,12 @@ class Recall:
         """Give saved steps that were not asked for by the code."""
         return [str(key) for key in self._records if key not in self._asked]
 
-    def missed(self, kind: str, before: int | None) -> list[str]:
-        """Give the results of this run of a kind, saved before a number, that the code did not ask for."""
+    def missed(self, kinds: Collection[str], before: int | None) -> list[str]:
+        """Give the results of this run of these kinds, saved before a number, that the code did not ask for."""
         return [
             str(row.key)
             for row in self._records.values()
-            if row.kind == kind and row.state is StepState.DONE and row.origin is None
+            if row.kind in kinds and row.state is StepState.DONE and row.origin is None
             if (before is None or row.seq < before) and row.key not in self._asked
         ]
 

@@ -144,7 +144,9 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
                 # A process that was stopped right here for longer than its lease must not begin.
                 await execution.durable()
             if options.database is not None:
-                one = TransactionTry(execution, frame, call.function, facts, options.database, began_at)
+                one = TransactionTry(
+                    execution, frame, call.function, facts, options.database, began_at, call.kind
+                )
                 value = await _body(execution, frame, one, args, kwargs, options, True)
                 execution.check_usable()
                 if execution.recall.has_queue():

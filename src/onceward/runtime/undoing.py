@@ -38,6 +38,9 @@ MARK = StepKey("undo everything", "", 1)
 
 _Asked = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], StepOptions]
 
+_UNDONE = ("run", "transaction")
+"""Kinds of steps that may have an undo."""
+
 BRANCH_S_MAX = 5
 """How long branches that the code left running may take to end before their steps are undone."""
 
@@ -110,7 +113,7 @@ class Undoing:
         self.is_over = True
         await _end_branches(execution)
         before = None if self.mark is None else self.mark.seq
-        if self.is_rewinding and (missed := execution.recall.missed("run", before)):
+        if self.is_rewinding and (missed := execution.recall.missed(_UNDONE, before)):
             named = ", ".join(repr(one) for one in missed[:10])
             execution.mismatch(MARK, f"whether {named} must be undone is not known, the code no longer asks")
         todo = self._todo(execution, before, is_over=True)
@@ -165,7 +168,7 @@ class Undoing:
                 continue  # what a replay copied belongs to the run that did it
             is_doubtful = row.begun is not None and (is_over or row.state is not StepState.OPEN)
             if (row.state is StepState.DONE or is_doubtful) and (before is None or row.seq < before):
-                call = Call(key, function, facts_of(function), args, kwargs, options)
+                call = Call(key, function, facts_of(function), args, kwargs, options, options.kind)
                 found.append((row, call))
         return sorted(found, key=lambda one: one[0].seq, reverse=True)
 
@@ -186,8 +189,11 @@ class Undoing:
         if record is None or record.state is not StepState.DONE:
             done = execution.row(call.key, call.kind, StepState.DONE, row.started_at, output=text)
             value = execution.answer(done, call.facts.result)
-            named = unknown.named(call.function, call.args, call.kwargs, defaults=True)
-            args, kwargs = undo_arguments(undo.function, value, named)
+            in_transaction = call.options.database is not None
+            named = unknown.named(
+                call.function, call.args, call.kwargs, defaults=True, has_connection=in_transaction
+            )
+            args, kwargs = undo_arguments(undo, value, named)
             function, place = undo.function, key_place(undo.function)
             facts = FunctionFacts(is_coroutine_function(function), codec.codec_for(Any), place)
             own = Call(key, function, facts, args, kwargs, undo.options, UNDO)
@@ -273,7 +279,7 @@ def _undo_key(key: StepKey) -> StepKey:
 
 
 def _outcome_key(key: StepKey) -> StepKey:
-    return StepKey(f"{key.name} (outcome)", key.item, key.ordinal)
+    return StepKey(key.name + unknown.OUTCOME, key.item, key.ordinal)
 
 
 async def _end_branches(execution: Execution) -> None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from onceward.core import codec, errors, retry, unknown
+from onceward.core import errors, json_plain, retry, unknown
+from onceward.core.codec import Codec
 from onceward.core.model import Millis, StepRow
 from onceward.core.shown import shown
 from onceward.core.states import StepState
@@ -33,9 +34,7 @@ _log = logging.getLogger("onceward.run")
 CUT_OFF = "the try that began was cut off: its process died, lost the run or was stopped"
 
 
-known_results: weakref.WeakKeyDictionary[Worker, dict[tuple[str, str], codec.Codec]] = (
-    weakref.WeakKeyDictionary()
-)
+known_results: weakref.WeakKeyDictionary[Worker, dict[tuple[str, str], Codec]] = weakref.WeakKeyDictionary()
 """How the results of steps are stored about which a worker asked, by workflow and step: for whoever
 judges the answer, where that is the same process."""
 
@@ -98,7 +97,7 @@ async def settle(execution: Execution, call: Call, begun: Begun, tries: int, sta
             try:
                 text, value = _answered(execution, call, begun)
             except errors.OncewardError as error:
-                why = f"the result that was answered does not fit: {error.what}"
+                why = f"the result that was answered does not fit: {error.what.rstrip('.')}"
                 begun = msgspec.structs.replace(begun, answer="", why=why)
             else:
                 return Found(True, text, value, by_person=True)
@@ -115,9 +114,27 @@ async def settle(execution: Execution, call: Call, begun: Begun, tries: int, sta
 
 def _answered(execution: Execution, call: Call, begun: Begun) -> tuple[str, Any]:
     what = f"The result of step {str(call.key)!r}"
-    value = call.facts.result.decode(bytes(begun.result).decode(), what=what)
+    result, text = call.facts.result, bytes(begun.result).decode()
     limit_bytes = execution.worker.settings.value_bytes_max
-    return call.facts.result.round_trip(value, what=what, limit_bytes=limit_bytes)
+    if call.kind == "run" or call.of is not None:
+        refuse_misfit(result, json_plain.decode_plain(text, what=what), str(call.key), execution.run_id)
+    value = result.decode(text, what=what)
+    return result.round_trip(value, what=what, limit_bytes=limit_bytes)
+
+
+def refuse_misfit(codec: Codec, value: Any, step: str, run_id: str) -> None:
+    """Refuse what a person says that a step gave, where the code says something else.
+
+    Raises:
+        NotStorable: it is none of the step's results.
+    """
+    misfit = codec.misfit(value)
+    if misfit is not None:
+        raise errors.NotStorable(
+            f"The result of step {step!r} of run {run_id} cannot be {shown(value)}: {misfit}.",
+            means="The run could not go on with it. Nothing was changed.",
+            todo="Give what the step would have returned, as JSON.",
+        )
 
 
 def _fail(execution: Execution, call: Call, begun: Begun, started_at: Millis) -> NoReturn:
@@ -195,7 +212,9 @@ async def ask(execution: Execution, call: Call, begun: Begun, tries: int, starte
         why=begun.why or CUT_OFF,
         is_asked=True,
         answer="",
-        arguments=unknown.shown_arguments(call.function, call.args, call.kwargs, hidden),
+        arguments=unknown.shown_arguments(
+            call.function, call.args, call.kwargs, hidden, has_connection=call.options.database is not None
+        ),
     )
     known_results.setdefault(execution.worker, {})[execution.run.workflow, call.key.name] = call.facts.result
     text = begun.to_text()

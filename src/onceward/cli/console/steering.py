@@ -237,8 +237,7 @@ async def _would(console: Console, run_id: str, action: Action) -> tuple[str, An
     view = next(view for view in detail.verbs if view.verb == verb)
     if not view.is_allowed:
         return f"refused: {view.reply}; {view.hint}", None, False
-    is_planned = verb in ("retry", "restart", "replay") or (verb == "answer" and action.answer != "fail")
-    if not is_planned:
+    if verb not in ("retry", "restart", "replay", "answer"):
         return view.reply, None, True
     plan = await console.plan(run_id, action)
     return as_dict(plan)["text"], plan, True

@@ -56,6 +56,7 @@ class TransactionTry:
         facts: how to call it.
         database: where.
         begun: when the step began.
+        kind: of its record: ``transaction``, or ``undo`` where it undoes one.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class TransactionTry:
         facts: FunctionFacts,
         database: Database,
         begun: Millis,
+        kind: str = KIND,
     ) -> None:
         self._execution = execution
         self._worker = execution.worker
@@ -73,6 +75,7 @@ class TransactionTry:
         self._function = function
         self._facts = facts
         self._begun = begun
+        self._kind = kind
         self._what = f"The transaction {str(frame.key)!r}"
         self._database = self._worker.transactions.database(database, self._what)
         self._words = self._worker.transactions.words
@@ -151,7 +154,9 @@ class TransactionTry:
     def _save(self, output: str | None) -> None:
         execution, tries = self._execution, self._frame.try_number
         execution.save(
-            execution.row(self._frame.key, KIND, StepState.DONE, self._begun, tries=tries, output=output)
+            execution.row(
+                self._frame.key, self._kind, StepState.DONE, self._begun, tries=tries, output=output
+            )
         )
 
     async def _looked_up(self, error: BaseException | None) -> Any:
@@ -196,7 +201,9 @@ class TransactionTry:
                 await execution.confirmed()
                 self._refuse_posts()
             self._frame.is_over = self._is_in_window = True
-            self._row = execution.sealing(self._frame.key, KIND, self._begun, self._frame.try_number, output)
+            self._row = execution.sealing(
+                self._frame.key, self._kind, self._begun, self._frame.try_number, output
+            )
         except BaseException:
             execution.window.release()
             raise
@@ -212,6 +219,8 @@ class TransactionTry:
         made, key = self._frame.made, str(self._frame.key)
         if made is not None and (forgotten := made.take_forgotten(self._execution.loop)):
             raise not_awaited(forgotten, f"the body of step {key!r}")
+        if self._kind != KIND:
+            value = None  # nobody asks for what an undo returns
         limit = self._worker.settings.value_bytes_max
         return self._facts.result.round_trip(value, what=f"The result of step {key!r}", limit_bytes=limit)
 

@@ -652,12 +652,25 @@ select {promise} from x
 join {t}promise p on p.namespace = any(array[x.namespace]) and p.token_hash = x.hash
 
 -- name: settle_promise
+-- Only while somebody can hear it: of a run that is being cancelled only what its clean-up waits for, or
+-- made after its code was told; of one that is being undone, nothing.
 update {t}promise p set state = :state::text, ended_at = :now::bigint, output = :output
 where p.namespace = :namespace and p.token_hash = :token_hash and p.state = 'open'
   and (:state::text = 'expired' or (
     (p.expires_at is null or p.expires_at > :now::bigint)
     and (select r.generation = p.generation and r.state not in ('completed', 'failed', 'cancelled')
-      from {t}run r where r.namespace = p.namespace and r.run_id = p.run_id)))
+      and (r.state <> 'cancelling' or exists (
+        select 1 from {t}step c
+        where c.namespace = p.namespace and c.run_id = p.run_id and c.generation = p.generation
+          and c.state = 'cancelled' and (c.ended_at <= p.created_at or exists (
+            select 1 from {t}step w
+            where w.namespace = p.namespace and w.run_id = p.run_id and w.generation = p.generation
+              and w.name = p.name || ' result' and w.item = p.item and w.kind = 'promise' and w.state = 'open'))))
+      from {t}run r where r.namespace = p.namespace and r.run_id = p.run_id)
+    and not exists (
+      select 1 from {t}step u
+      where u.namespace = p.namespace and u.run_id = p.run_id and u.generation = p.generation
+        and u.name = 'undo everything' and u.item = '' and u.ordinal = 1 and u.kind = 'undo')))
 returning p.run_id
 
 -- Processes. -------------------------------------------------------------------------------------

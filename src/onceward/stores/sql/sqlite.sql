@@ -394,6 +394,8 @@ where {t}promise.run_id = excluded.run_id and {t}promise.state = 'open'
 select {promise} from {t}promise p where p.namespace = ? and p.token_hash in (select value from json_each(?))
 
 -- name: settle_promise
+-- Only while somebody can hear it: of a run that is being cancelled only what its clean-up waits for, or
+-- made after its code was told; of one that is being undone, nothing.
 update {t}promise set state = ?3, ended_at = ?5, output = ?4
 where namespace = ?1 and token_hash = ?2 and state = 'open'
   and (?3 = 'expired' or (
@@ -401,4 +403,16 @@ where namespace = ?1 and token_hash = ?2 and state = 'open'
     and exists (
       select 1 from {t}run r
       where r.namespace = ?1 and r.run_id = {t}promise.run_id and r.generation = {t}promise.generation
-        and r.state not in ('completed', 'failed', 'cancelled'))))
+        and r.state not in ('completed', 'failed', 'cancelled')
+        and (r.state <> 'cancelling' or exists (
+          select 1 from {t}step c
+          where c.namespace = ?1 and c.run_id = r.run_id and c.generation = r.generation
+            and c.state = 'cancelled' and (c.ended_at <= {t}promise.created_at or exists (
+              select 1 from {t}step w
+              where w.namespace = ?1 and w.run_id = r.run_id and w.generation = r.generation
+                and w.name = {t}promise.name || ' result' and w.item = {t}promise.item
+                and w.kind = 'promise' and w.state = 'open')))))
+    and not exists (
+      select 1 from {t}step u
+      where u.namespace = ?1 and u.run_id = {t}promise.run_id and u.generation = {t}promise.generation
+        and u.name = 'undo everything' and u.item = '' and u.ordinal = 1 and u.kind = 'undo')))

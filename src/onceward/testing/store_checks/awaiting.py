@@ -12,6 +12,7 @@ from onceward.testing.store_scene import (
     StoreFactory,
     move,
     restarted,
+    steer,
     step,
     together,
 )
@@ -234,8 +235,14 @@ def a_promise_ends_with_its_time_its_generation_and_its_run(stores: StoreFactory
     again = made("again")
     assert process.store.steer(restarted(process.read(again.run_id), now=stores.now))
     made("open")
+    cancelled = process.read(made("cancelled").run_id)
+    becomes = move(cancelled, RunState.CANCELLING, now=stores.now, due_at=stores.now)
+    assert process.store.steer(steer(cancelled, "cancel", becomes))
+    undone = made("undone")
+    mark = step("undo everything", kind="undo", state="open", seq=2)
+    assert process.apply(advances=[Advance(undone.run_id, 1, undone.fence, [mark])]).held == [True]
 
-    for name in ("late", "over", "again"):
+    for name in ("late", "over", "again", "cancelled", "undone"):
         settled = process.store.settle(name, PromiseState.COMPLETED, "1", stores.now + 10)
         assert settled is not None
         assert (settled.is_done, settled.promise.state) == (False, PromiseState.OPEN), name

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from onceward.console.port import Action, Console
-from onceward.console.views import RunDetail
+from onceward.console.views import RunDetail, StepView
 from onceward.core.errors import ConfigError, StateConflict
 from onceward.core.states import Effect, Verb
 from onceward.web.dashboard import curl, filters
@@ -82,8 +82,12 @@ class Actions:
                 todo=view.hint if view else "",
             )
         choice = Choice(given.get("from_step"), drop)
-        plan = await self._plan(detail.run.run_id, verb, choice, actor_of(self._renderer.who(request)))
-        return self._form(request, detail, verb, given.get("step"), choice, plan)
+        asking = [one for one in detail.steps if one.question is not None]
+        step = given.get("step")
+        question = next((one for one in asking if one.label == step), asking[0] if asking else None)
+        actor = actor_of(self._renderer.who(request))
+        plans = await self._plans(detail.run.run_id, verb, choice, actor, question)
+        return self._form(request, detail, verb, question, choice, plans)
 
     async def act(self, request: Request) -> Response:
         """Do it, and show the run."""
@@ -109,12 +113,11 @@ class Actions:
         request: Request,
         detail: RunDetail,
         verb: Verb,
-        step: str | None,
+        question: StepView | None,
         choice: Choice,
-        plan: Plan | None,
+        plans: list[tuple[str, Plan]],
     ) -> Response:
-        asking = [one for one in detail.steps if one.question is not None]
-        question = next((one for one in asking if one.label == step), asking[0] if asking else None)
+        plan = plans[0][1] if plans else None
         is_planned = plan is not None and not plan.missing
         return self._renderer.page(
             request,
@@ -126,6 +129,7 @@ class Actions:
                 "means": MEANS[verb],
                 "is_dangerous": verb in DANGEROUS,
                 "plan": plan,
+                "plans": plans,
                 "choice": choice,
                 "can_begin_at": verb is Verb.REPLAY or (verb is Verb.RESTART and is_planned),
                 "can_drop": verb in CHOOSING and is_planned,
@@ -141,12 +145,22 @@ class Actions:
         body: dict[str, Any] = {"from_step": choice.from_step, "drop": choice.drop}
         return curl.verb(run_id, verb, {name: value for name, value in body.items() if value})
 
-    async def _plan(self, run_id: str, verb: Verb, choice: Choice, actor: str) -> Plan | None:
+    async def _plans(
+        self, run_id: str, verb: Verb, choice: Choice, actor: str, question: StepView | None
+    ) -> list[tuple[str, Plan]]:
+        """Give the plan of an action; of an answer that of each word that can be said."""
         if verb not in PLANNED:
-            return None
+            return []
         asked = Action(verb=verb, actor=actor, from_step=choice.from_step, drop=choice.drop or None)
-        if verb is Verb.ANSWER:
-            asked = msgspec.structs.replace(asked, answer="retry")
+        if verb is not Verb.ANSWER:
+            return [("", await self._plan(run_id, asked))]
+        step = None if question is None else question.label
+        return [
+            (word, await self._plan(run_id, msgspec.structs.replace(asked, answer=word, step=step)))
+            for word, _ in asked_of(question).answers
+        ]
+
+    async def _plan(self, run_id: str, asked: Action) -> Plan:
         try:
             value = msgspec.to_builtins(await self._console.plan(run_id, asked))
         except (ConfigError, StateConflict) as error:

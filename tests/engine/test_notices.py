@@ -14,7 +14,10 @@ import pytest
 from standardwebhooks import WebhookVerificationError
 
 from onceward import App, Context, Event, NoticeAddress, Permanent, Retry
+from onceward.console.local import LocalConsole
+from onceward.console.views import NoticesView
 from onceward.core.notices import HORIZON_MS, NoticeRow
+from tests.cli.test_console_commands import Told
 from tests.engine.receivers import Receiver
 from tests.engine.running import make_app, open_store, run_app
 from tests.engine.ways import outside
@@ -219,6 +222,39 @@ def test_nothing_is_told_or_written_where_no_address_is_set(sqlite_url: str) -> 
 
     with open_store(sqlite_url) as store:
         assert store.dump("notice", "notice_address") == {"notice": [], "notice_address": []}
+
+
+def test_the_console_and_the_command_line_show_the_latest(sqlite_url: str) -> None:
+    """With scheme and host of the address only."""
+    with Receiver([500]) as receiver:
+        app = notified(sqlite_url, receiver)
+
+        async def scenario() -> tuple[str, NoticesView]:
+            (run,) = (await app.emit("order.broken", {})).runs
+            await has(app, trouble="HTTP 500")
+            return run.run_id, await LocalConsole(app).notices()
+
+        run_id, view = run_app(app, scenario)
+
+    (address,), (latest,) = view.addresses, view.latest
+    assert (address.address, address.kinds, address.off_at) == (
+        f"http://127.0.0.1:{receiver.port}/…",
+        ["failed", "held"],
+        None,
+    )
+    assert (latest.run_id, latest.type, latest.state, latest.tries, latest.trouble, latest.address) == (
+        run_id,
+        "run.failed",
+        "owed",
+        1,
+        "HTTP 500",
+        address.address,
+    )
+    told = Told("notices", url=sqlite_url, columns=200)
+    assert told.errors == ""
+    assert (told.status, run_id in told.text, "HTTP 500" in told.text) == (0, True, True)
+    assert "hidden" not in told.text
+    assert Told("notices", "--json", url=sqlite_url).json["latest"][0]["notice_id"] == latest.notice_id
 
 
 SENDER = """

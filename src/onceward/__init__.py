@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         WaitTimedOut,
         WorkflowUnknown,
     )
+    from onceward.core.notices import NoticeAddress
     from onceward.core.paths import event
     from onceward.core.plan import Plan
     from onceward.core.retention import Retention
@@ -86,6 +87,7 @@ __all__ = [
     "NotAwaited",
     "NotFound",
     "NotStorable",
+    "NoticeAddress",
     "OncewardError",
     "OutcomeUnknown",
     "Permanent",
@@ -133,6 +135,7 @@ _HOMES = {
     "EventView": "onceward.handles",
     "Happened": "onceward.core.unknown",
     "IdempotencyKey": "onceward.authoring.keys",
+    "NoticeAddress": "onceward.core.notices",
     "Plan": "onceward.core.plan",
     "Question": "onceward.core.unknown",
     "Expect": "onceward.authoring.expect",

@@ -436,6 +436,7 @@ def test_nobody_works_where_no_process_is_registered(world: World) -> None:
     url, _ = world
     assert Told("workers", url=url).text.startswith("No process is registered")
     assert Told("workers", "--json", url=url).json == []
+    assert Told("notices", url=url).text.startswith("Nobody is told")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

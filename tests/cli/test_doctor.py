@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from onceward.cli.console import diagnosis
 from onceward.cli.console.promises import PROMISES, ROWS
 from onceward.core.model import ProcessRow, WorkflowRow
+from onceward.core.notices import SEEN_EVERY_MS, NoticeAddressRow
 from onceward.core.states import RunState
 from onceward.testing.store_scene import LEASE_MS, START, Process, StoreFactory
 from tests.cli.test_console_commands import Told
@@ -174,3 +176,42 @@ server:/export /srv nfs4 rw 0 0
 )
 def test_the_file_system_of_a_path_is_that_of_its_nearest_mount(path: str, kind: str) -> None:
     assert diagnosis.file_system_of(path, MOUNTS) == kind
+
+
+def test_an_address_that_cannot_be_told_is_a_danger(stores: StoreFactory) -> None:
+    """Whether it is off, owed for long, had by no process, or was given up; not while all is well."""
+    process = Process(stores)
+    store = process.store
+
+    def found(now: int) -> list[tuple[str, str]]:
+        return [(one.subject, one.says) for one in diagnosis.untold(store, now)]
+
+    def know(*names: str, at: int = START) -> None:
+        rows = [
+            NoticeAddressRow(address_id=name, shown=f"https://{name}.example", kinds="failed", seen_at=at)
+            for name in names
+        ]
+        store.know_addresses(rows, is_start=True)
+
+    late = START + diagnosis.UNTOLD_MS + 1
+    know("a", "b", "c", "d")
+    process.move(process.start("evt_1"), RunState.FAILED)
+    assert found(START + 1) == []
+
+    store.turn_off_address("a", START, "HTTP 410")
+    (row,) = store.take_notices(["b"], START, 10)
+    store.put_off_notices([msgspec.structs.replace(row, trouble="HTTP 500")])
+    (row,) = store.take_notices(["c"], START, 10)
+    store.give_up_notices([msgspec.structs.replace(row, trouble="no reply: refused")], START)
+    know("b", "c", at=late)
+    assert found(late) == [
+        ("notices to https://a.example", "it answered HTTP 410 and gets no more"),
+        ("notices to https://b.example", "1 are owed: HTTP 500"),
+        ("notices to https://c.example", "1 were given up: no reply: refused"),
+        ("notices to https://d.example", "1 are owed: nobody has sent them yet"),
+    ]
+    silent = START + 2 * SEEN_EVERY_MS + 1
+    assert ("notices to https://d.example", "1 are owed and no process has it") in found(silent)
+    assert [subject for subject, _ in found(START + diagnosis.LOST_SHOWN_MS)] == [
+        f"notices to https://{name}.example" for name in "abd"
+    ]

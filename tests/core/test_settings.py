@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from onceward.core.errors import ConfigError
+from onceward.core.notices import NoticeAddress
 from onceward.core.setting import Kind, Setting
 from onceward.core.settings import (
     CONTRADICTIONS,
@@ -19,6 +20,7 @@ from onceward.core.settings import (
     settings_markdown,
 )
 
+SECRET = "whsec_" + "QUJD" * 8
 DURATIONS = [setting for setting in SETTINGS if setting.kind is Kind.DURATION]
 NUMBERS = [setting for setting in SETTINGS if setting.kind in {Kind.COUNT, Kind.SIZE, Kind.DURATION}]
 
@@ -56,6 +58,7 @@ def test_without_arguments_and_environment_the_defaults_hold() -> None:
         dashboard=True,
         allowed_hosts=None,
         redact=None,
+        notices=None,
         log_level="info",
         log_format="text",
     )
@@ -121,6 +124,7 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
         "ONCEWARD_DASHBOARD": "off",
         "ONCEWARD_ALLOWED_HOSTS": "runs.example.com",
         "ONCEWARD_REDACT": "birth_date customer.email !iban",
+        "ONCEWARD_NOTICES": f"https://ops.example/ {SECRET} held",
         "ONCEWARD_LOG_LEVEL": "DEBUG",
         "ONCEWARD_LOG_FORMAT": "json",
         "PATH": "/usr/bin",
@@ -132,7 +136,8 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
     assert settings == Settings(
         "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, True,
         "https://shop.example", "new old", "0.0.0.0", 0, "10.0.0.0/8", False, False, "runs.example.com",
-        "birth_date customer.email !iban", "debug", "json",
+        "birth_date customer.email !iban", (NoticeAddress("https://ops.example/", [SECRET], ["held"]),), "debug",
+        "json",
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from onceward.core.states import (
     TERMINAL,
     Effect,
     Move,
+    NoticeState,
     PromiseState,
     RunState,
     StepState,
@@ -358,6 +359,7 @@ def test_the_check_lists_of_the_schema_are_the_enums(macros: dict[str, str]) -> 
         [state.value for state in RunState],
         [state.value for state in StepState],
         [state.value for state in PromiseState],
+        [state.value for state in NoticeState],
     ]
 
 

@@ -76,6 +76,7 @@ def everything(text: Callable[[str], str]) -> StubConsole:
         sources=[fill(views.SourceView)],
         refusals=[msgspec.structs.replace(fill(views.RefusalView), source=text("other source"))],
         workers=[fill(views.WorkerView)],
+        notices=fill(views.NoticesView),
         workflows=[fill(views.WorkflowView)],
         audit=views.Page(items=[fill(views.AuditView)], next=text("next page")),
         plan={

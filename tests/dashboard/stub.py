@@ -71,6 +71,9 @@ class StubConsole:
     async def workers(self) -> Any:
         return self._give("workers")
 
+    async def notices(self) -> Any:
+        return self._give("notices")
+
     async def workflows(self) -> Any:
         return self._give("workflows")
 

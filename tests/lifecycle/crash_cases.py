@@ -68,6 +68,8 @@ ELSEWHERE = frozenset(
         *_both("prune"),
         "outbox.before_accept",
         "outbox.after_accept",
+        "notice.before_send",
+        "notice.after_send",
     }
 )
 

@@ -633,6 +633,9 @@ WALKS = {
     "count_unparsed": "no more than are counted",
     "oldest_due": "the first row in the order of the index",
     "live_runs": "the first due runs, in the order of the index",
+    "add_notices": "few addresses",
+    "forget_addresses": "few addresses",
+    "notice_addresses": "few addresses",
 }
 """Statements that may walk through a namespace, and why that is cheap."""
 
@@ -645,7 +648,7 @@ def _parts(statement: str) -> set[str]:
     return (made | named | set(re.findall(r"\)\s+(\w+)(?:$| where)", statement, re.MULTILINE))) - tables
 
 
-@pytest.mark.parametrize("file", ["sqlite.sql", "reads.sql"])
+@pytest.mark.parametrize("file", ["sqlite.sql", "reads.sql", "notices.sql"])
 def test_no_statement_walks_through_a_whole_namespace(stores: SqliteFile, path: Path, file: str) -> None:
     """Beside a million finished runs nothing may get slower."""
     stores.open()

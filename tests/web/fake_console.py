@@ -17,6 +17,7 @@ from onceward.console.views import (
     DeliveryView,
     EventDetail,
     EventSummary,
+    NoticesView,
     Overview,
     Page,
     RefusalView,
@@ -140,6 +141,10 @@ class FakeConsole:
     async def workers(self) -> list[WorkerView]:
         self._note("workers")
         return []
+
+    async def notices(self) -> NoticesView:
+        self._note("notices")
+        return NoticesView(addresses=[], latest=[])
 
     async def workflows(self) -> list[WorkflowView]:
         self._note("workflows")

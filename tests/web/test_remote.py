@@ -52,6 +52,7 @@ async def test_everything_is_asked_and_done_over_the_api(server: Server) -> None
     dry = await console.bulk(
         RunQuery(problems=True), Action(verb="retry", actor="", request_id="d1"), dry_run=True
     )
+    assert (await console.notices()).latest == []
     reports: list[Any] = []
     done = await console.bulk(
         RunQuery(problems=True),

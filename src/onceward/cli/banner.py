@@ -15,6 +15,7 @@ import click
 from onceward.app import App
 from onceward.cli.plain import plain
 from onceward.core.model import ProcessRow
+from onceward.core.notices import NoticeAddress
 from onceward.version import __version__
 from onceward.web.auth.hosts import Hosts
 from onceward.web.receiver import HEALTH, HOOKS
@@ -81,11 +82,20 @@ def lines(app: App, facts: Facts) -> list[tuple[str, str]]:
     processes = f", in each of {facts.workers} processes" if facts.workers > 1 else ""
     runs, threads = _counted(settings.concurrency, "run"), _counted(settings.threads, "thread")
     found.append(("at once", f"{runs}, {threads}{processes}"))
+    found += [
+        ("notices", f"{address.shown} is told of runs that {_kinds(address)}")
+        for address in settings.notices or ()
+    ]
     if facts.address is not None:
         found.append(("address", f"{facts.address}, health at {HEALTH}"))
         found += _looking(app, facts.address, facts.link)
     found += [("note", text) for text in [*_notes(facts), *_names(app, facts)]]
     return found
+
+
+def _kinds(address: NoticeAddress) -> str:
+    words = {"failed": "fail", "held": "are held"}
+    return " or ".join(words[kind] for kind in address.kinds)
 
 
 def _names(app: App, facts: Facts) -> list[str]:

@@ -42,6 +42,7 @@ COMMANDS = {
     "events": "onceward.cli.console.events:events",
     "export": "onceward.cli.console.export",
     "migrate": "onceward.cli.migrate",
+    "notices": "onceward.cli.console.notices",
     "prune": "onceward.cli.console.prune",
     "redeliver": "onceward.cli.redeliver",
     "runs": "onceward.cli.console.runs",

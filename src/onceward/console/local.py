@@ -12,7 +12,7 @@ import msgspec
 from onceward.console import asking, shaping
 from onceward.console.acting import Acting
 from onceward.console.overview import overview_of
-from onceward.console.port import COUNT_MAX, Action, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import COUNT_MAX, NOTICES_MAX, Action, DeliveryQuery, EventQuery, RunQuery
 from onceward.console.shaping import Shaping
 from onceward.console.views import (
     ActionReply,
@@ -22,6 +22,7 @@ from onceward.console.views import (
     DeliveryView,
     EventDetail,
     EventSummary,
+    NoticesView,
     Overview,
     Page,
     RefusalView,
@@ -317,6 +318,12 @@ class LocalConsole:
         rows = await self._app.processes()
         owned = await self._ask(worker.store.owned_counts)
         return [shaping.worker_view(row, owned, worker.now_ms(), worker.process_id) for row in rows]
+
+    async def notices(self) -> NoticesView:
+        """Give the addresses that notices are sent to, and the latest notices."""
+        addresses = await self._ask(self._store.notice_addresses)
+        latest = await self._ask(self._store.notices, NOTICES_MAX)
+        return shaping.notices_view(addresses, latest)
 
     async def workflows(self) -> list[WorkflowView]:
         """List the registered workflows; ``is_in_code`` says whether this app's code has it."""

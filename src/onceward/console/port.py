@@ -19,6 +19,7 @@ from onceward.console.views import (
     DeliveryView,
     EventDetail,
     EventSummary,
+    NoticesView,
     Overview,
     Page,
     RefusalView,
@@ -33,6 +34,7 @@ from onceward.core.model import Millis
 PAGE_MAX = 200
 BULK_MAX = 10_000
 COUNT_MAX = 2_000
+NOTICES_MAX = 50
 ACKNOWLEDGED = "acknowledged"
 """In place of a plan's token: whatever happens again outside."""
 
@@ -190,6 +192,10 @@ class Console(Protocol):
 
     async def workers(self) -> list[WorkerView]:
         """List the processes that are registered."""
+        ...
+
+    async def notices(self) -> NoticesView:
+        """Give the addresses that notices are sent to, and the latest notices."""
         ...
 
     async def workflows(self) -> list[WorkflowView]:

@@ -20,6 +20,7 @@ from onceward.console.views import (
     DeliveryView,
     EventDetail,
     EventSummary,
+    NoticesView,
     Overview,
     Page,
     RefusalView,
@@ -130,6 +131,10 @@ class RemoteConsole:
     async def workers(self) -> list[WorkerView]:
         """List the processes that are registered; ``is_here`` is the one that answers."""
         return await self._get(list[WorkerView], "/workers")
+
+    async def notices(self) -> NoticesView:
+        """Give the addresses that notices are sent to, and the latest notices."""
+        return await self._get(NoticesView, "/notices")
 
     async def workflows(self) -> list[WorkflowView]:
         """List the registered workflows."""

@@ -14,6 +14,9 @@ from onceward.console.views import (
     DeliveryView,
     EventSummary,
     Failure,
+    NoticeAddressView,
+    NoticesView,
+    NoticeView,
     RefusalView,
     RunSummary,
     SkippedView,
@@ -38,6 +41,7 @@ from onceward.core.model import (
     StepRow,
     UnparsedRow,
 )
+from onceward.core.notices import NoticeAddressRow, NoticeRow
 from onceward.core.plan import handed_key
 from onceward.core.redact import Redaction
 from onceward.core.rules import AWAITS, FAR_MS
@@ -265,6 +269,36 @@ def refusal_view(refusal: Refusal) -> RefusalView:
         last_at=refusal.last_at,
         samples=msgspec.to_builtins(refusal.samples),
         hint=refusal.hint,
+    )
+
+
+def _notice_view(row: NoticeRow, shown_as: Mapping[str, str]) -> NoticeView:
+    return NoticeView(
+        notice_id=row.notice_id,
+        address=shown_as.get(row.address_id, f"(no longer known: {row.address_id})"),
+        type=row.type,
+        run_id=row.run_id,
+        workflow=row.workflow,
+        at=row.at,
+        state=row.state.value,
+        tries=row.tries,
+        trouble=row.trouble,
+        due_at=row.due_at,
+        ended_at=row.ended_at,
+    )
+
+
+def notices_view(addresses: Sequence[NoticeAddressRow], latest: Sequence[NoticeRow]) -> NoticesView:
+    """Give notices with the addresses that they are for."""
+    shown_as = {row.address_id: row.shown for row in addresses}
+    return NoticesView(
+        addresses=[
+            NoticeAddressView(
+                address=row.shown, kinds=row.kinds.split(), seen_at=row.seen_at, off_at=row.off_at
+            )
+            for row in addresses
+        ],
+        latest=[_notice_view(row, shown_as) for row in latest],
     )
 
 

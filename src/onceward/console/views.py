@@ -318,6 +318,52 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     is_here: bool = False
 
 
+class NoticeAddressView(msgspec.Struct, frozen=True, kw_only=True):
+    """An address that notices are sent to; of it only scheme and host are shown.
+
+    Attributes:
+        kinds: what it is told: ``failed``, ``held``.
+        seen_at: when a process last said that it has it.
+        off_at: since when its receiver wants no more.
+    """
+
+    address: str
+    kinds: list[str]
+    seen_at: Millis
+    off_at: Millis | None = None
+
+
+class NoticeView(msgspec.Struct, frozen=True, kw_only=True):
+    """What an address was told, or is to be told, of a run.
+
+    Attributes:
+        type: ``run.failed`` or ``run.held``.
+        state: ``owed``, ``told`` or ``given_up``.
+        tries: how often it was sent.
+        trouble: why the last try did not tell it.
+        due_at: when it is sent next.
+    """
+
+    notice_id: str
+    address: str
+    type: str
+    run_id: str
+    workflow: str
+    at: Millis
+    state: str
+    tries: int
+    trouble: str | None = None
+    due_at: Millis | None = None
+    ended_at: Millis | None = None
+
+
+class NoticesView(msgspec.Struct, frozen=True, kw_only=True):
+    """The addresses that notices are sent to, and the latest notices, newest first."""
+
+    addresses: list[NoticeAddressView]
+    latest: list[NoticeView]
+
+
 class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     """A registered workflow."""
 

@@ -68,13 +68,15 @@ class Counters:
         deliveries: by source, empty for a name that is none, and outcome: accepted, duplicate,
             unparsed or refused.
         tries_failed: failed tries of steps by workflow, and what follows: ``again`` or ``failed``.
+        notices: by what became of a try to send one: ``told``, ``failed``, ``given_up``.
         batches: how long commits took, from when they were sent to when they were known to be durable.
     """
 
-    __slots__ = ("batches", "deliveries", "runs", "tries_failed")
+    __slots__ = ("batches", "deliveries", "notices", "runs", "tries_failed")
 
     def __init__(self) -> None:
         self.runs = Counter()
         self.deliveries = Counter()
         self.tries_failed = Counter()
+        self.notices = Counter()
         self.batches = Histogram()

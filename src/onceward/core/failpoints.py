@@ -45,6 +45,8 @@ REGISTRY: dict[str, str] = {
     "transaction.after_commit": "A transaction of the user's with a step's checkpoint in it is committed, nobody is told.",
     "outbox.before_accept": "An event that a transaction wrote was found and is about to be taken in.",
     "outbox.after_accept": "An event that a transaction wrote is taken in and about to leave the outbox.",
+    "notice.before_send": "A notice was taken and is about to be sent.",
+    "notice.after_send": "A notice's receiver has answered, and nobody is told.",
     "heartbeat.before_renew": "The lease is about to be renewed.",
     "load.after_claim": "Runs are claimed and their histories are about to be read.",
     "migrate.statement": "A statement of a migration has run; its transaction is open.",

@@ -37,6 +37,7 @@ from onceward.core.model import (
     WaitRow,
     WorkflowRow,
 )
+from onceward.core.notices import Notices
 from onceward.core.retention import Prunes
 from onceward.core.states import RunState
 from onceward.core.wait_ports import Awaited as Awaited
@@ -238,6 +239,7 @@ class Look(msgspec.Struct, frozen=True):
     woken: tuple[str, ...]  # of these, the ones that something woke
     replaced: tuple[str, ...] = ()  # of anybody: runs to be cancelled, since a newer one waits for their key
     has_outbox: bool = False  # events wait to be taken in
+    notice_due: Millis | None = None  # when the next notice for our addresses is to be sent
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -328,7 +330,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
-class Store(WaitStore, ConsoleReads, Credentials, Prunes, Protocol):
+class Store(WaitStore, ConsoleReads, Credentials, Prunes, Notices, Protocol):
     """Where events and runs are kept. Every method blocks; each is one transaction.
 
     Raises:
@@ -549,8 +551,8 @@ class Store(WaitStore, ConsoleReads, Credentials, Prunes, Protocol):
         """Give the run ids that a process owns, with whether something woke each."""
         ...
 
-    def look(self, process_id: str, workflows: Sequence[str]) -> Look:
-        """Give what a process wants to know once a poll, with one query."""
+    def look(self, process_id: str, workflows: Sequence[str], addresses: Sequence[str] = ()) -> Look:
+        """Give what a process wants to know once a poll, with one query; *addresses* are for notices."""
         ...
 
     def give_back(self, process_id: str, run_ids: Sequence[str], now: Millis) -> None:

@@ -32,6 +32,7 @@ class What(StrEnum):
     EVENTS = "events"
     DELIVERIES = "deliveries"
     UNPARSED = "unparsed"
+    NOTICES = "notices"
     IDENTITY = "identity"
 
 
@@ -54,6 +55,7 @@ class Retention:
             have none. Never longer than the rows.
         deliveries: requests as they came. They stay counted.
         unparsed: genuine deliveries that no source could read, after the last copy.
+        notices: those that were told or given up, by when it came to what they tell.
         identity: the id of an event whose runs and deliveries are gone. A delivery that comes again after
             that is a new event and **runs again**.
 
@@ -67,6 +69,7 @@ class Retention:
     payloads: Duration | None = None
     deliveries: Duration | None = None
     unparsed: Duration | None = None
+    notices: Duration | None = None
     identity: Duration | None = None
 
     def __post_init__(self) -> None:
@@ -126,6 +129,7 @@ class Rules:
     alone: Millis | None = None  # payloads of events that have no run
     deliveries: Millis | None = None
     unparsed: Millis | None = None
+    notices: Millis | None = None
     identity: Millis | None = None
 
     def of(self, workflow: str) -> Keep:
@@ -148,6 +152,7 @@ class Rules:
             found.append(What.EVENTS)
         found += [What.DELIVERIES] if self.deliveries is not None else []
         found += [What.UNPARSED] if self.unparsed is not None else []
+        found += [What.NOTICES] if self.notices is not None else []
         return found + ([What.IDENTITY] if self.identity is not None else [])
 
 
@@ -160,6 +165,7 @@ def rules_of(retention: Retention | None, workflows: Mapping[str, Keep]) -> Rule
         alone=told.ms("payloads"),
         deliveries=told.ms("deliveries"),
         unparsed=told.ms("unparsed"),
+        notices=told.ms("notices"),
         identity=told.ms("identity"),
     )
 
@@ -170,7 +176,11 @@ def for_workflow(retention: Retention) -> Keep:
     Raises:
         ConfigError: it says something about what belongs to no workflow.
     """
-    odd = [name for name in ("deliveries", "unparsed", "identity") if getattr(retention, name) is not None]
+    odd = [
+        name
+        for name in ("deliveries", "unparsed", "notices", "identity")
+        if getattr(retention, name) is not None
+    ]
     if odd:
         raise errors.ConfigError(
             f"The retention of a workflow says something about {' and '.join(odd)}.",

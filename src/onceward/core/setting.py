@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from onceward.core import duration, store_url
 from onceward.core.errors import ConfigError
+from onceward.core.notices import NoticeAddress, read_addresses
 from onceward.core.shown import shown
 
 PREFIX = "ONCEWARD_"
@@ -43,6 +44,7 @@ class Kind(StrEnum):
     DURATION = "duration"
     FLAG = "on or off"
     CHOICE = "choice"
+    NOTICES = "addresses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Setting:
             return duration.show(value)
         if isinstance(value, int) and self.kind is Kind.SIZE:
             return show_size(value)
+        if isinstance(value, tuple):
+            return ", ".join(address.shown for address in value)
         return store_url.masked(str(value)) if self.kind is Kind.STORE else str(value)
 
     def read(self, value: object) -> object:
@@ -177,6 +181,10 @@ def _text(setting: Setting, value: object, what: str) -> str:
     raise _refused(what, value, "It is a text of one line.", setting)
 
 
+def _notices(_: Setting, value: object, what: str) -> tuple[NoticeAddress, ...]:
+    return read_addresses(value, what=what)
+
+
 def _store(setting: Setting, value: object, what: str) -> str:
     if not isinstance(value, str):
         raise _refused(what, type(value), f"It is a URL: {store_url.FORMS}.", setting)
@@ -193,6 +201,7 @@ _READERS: Mapping[Kind, Callable[[Setting, object, str], object]] = {
     Kind.DURATION: _duration,
     Kind.FLAG: _flag,
     Kind.CHOICE: _choice,
+    Kind.NOTICES: _notices,
 }
 
 

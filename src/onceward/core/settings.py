@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onceward.core.errors import ConfigError
+from onceward.core.notices import NoticeAddress
 from onceward.core.setting import KIB, MIB, PREFIX, Kind, Setting
 
 OTHER_VARIABLES = ("ONCEWARD_FAILPOINT", "ONCEWARD_SECRET", "ONCEWARD_API_URL", "ONCEWARD_TOKEN")
@@ -155,6 +156,13 @@ SETTINGS: tuple[Setting, ...] = (
         "shows a usual one.",
     ),
     Setting(
+        "notices",
+        Kind.NOTICES,
+        None,
+        "Where it is told that a run failed or is held: addresses, each followed by its `whsec_…` secrets and, to be "
+        "told of less, by `failed` or `held`, with spaces between; in code a list of `NoticeAddress`.",
+    ),
+    Setting(
         "log_level",
         Kind.CHOICE,
         "info",
@@ -198,6 +206,7 @@ class Settings:
     dashboard: bool
     allowed_hosts: str | None
     redact: str | None
+    notices: tuple[NoticeAddress, ...] | None
     log_level: str
     log_format: str
 

@@ -68,6 +68,14 @@ class PromiseState(StrEnum):
     EXPIRED = "expired"
 
 
+class NoticeState(StrEnum):
+    """Where a notice for one address stands."""
+
+    OWED = "owed"
+    TOLD = "told"
+    GIVEN_UP = "given_up"
+
+
 class Move(StrEnum):
     """What changes a run's state from inside: its holder or the passage of time."""
 

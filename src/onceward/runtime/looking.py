@@ -99,7 +99,9 @@ class Looking:
 
     async def _look(self) -> None:
         worker = self._worker
-        look = await worker.read(worker.store.look, worker.process_id, worker.names)
+        look = await worker.read(
+            worker.store.look, worker.process_id, worker.names, worker.noticing.address_ids
+        )
         now = worker.now_ms()
         if look.next_due is not None:
             if look.next_due <= now:
@@ -123,6 +125,7 @@ class Looking:
             await worker.read(worker.matching.pay)
         if look.has_outbox:
             await worker.outbox.take_in()
+        await worker.noticing.look(look.notice_due)
         if look.replaced:
             await worker.keys.make_room(look.replaced)
         if look.owned < len(worker.executions):

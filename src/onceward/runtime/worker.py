@@ -41,6 +41,7 @@ from onceward.runtime.keys import Keys
 from onceward.runtime.lease import Leased
 from onceward.runtime.looking import Looking
 from onceward.runtime.matching import Matching
+from onceward.runtime.noticing import Noticing
 from onceward.runtime.pruning import Pruning
 from onceward.runtime.routes import Route, Routes
 from onceward.runtime.suspects import Suspects
@@ -144,6 +145,7 @@ class Worker(Leased):
         self.ends, self.pruning = Ends(self), Pruning(self)
         self.children = Children(self)
         self.keys = Keys(self)
+        self.noticing = Noticing(self)
         self.outbox, self.transactions = Outbox(self, self._looking.hint), Transactions(self)
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
@@ -155,6 +157,7 @@ class Worker(Leased):
     async def start(self) -> None:
         """Register, take over what the dead left, and begin to claim."""
         await self._join()
+        await self.noticing.start()
         await self.read(self._looking.take_over)
         await self._looking.learn()
         if self._heartbeat is not None:
@@ -216,6 +219,7 @@ class Worker(Leased):
         self.committer.close()
         self.step_threads.close()
         self.workflow_threads.close()
+        self.noticing.close()
         self.ends.close()
 
     def is_cut_down(self) -> bool:

@@ -51,6 +51,7 @@ class StoredRetention:
             What.IDENTITY: _events,
             What.DELIVERIES: _deliveries,
             What.UNPARSED: _unparsed,
+            What.NOTICES: _notices,
         }[what]
 
         def page(do: Do) -> Pruned:
@@ -176,3 +177,17 @@ def _unparsed(do: Do, _what: What, rules: Rules, now: Millis, after: str, limit:
     if gone and not is_dry:
         do("prune_unparsed", ids=_list(gone), last_before=before)
     return Pruned(len(page), 0, len(gone), page[-1][0] if len(page) == limit else None)
+
+
+def _notices(do: Do, _what: What, rules: Rules, now: Millis, after: str, limit: int, is_dry: bool) -> Pruned:
+    if rules.notices is None:
+        return Pruned()
+    at, notice_id, address_id = msgspec.json.decode(after) if after else (0, "", "")
+    start = {"after_at": at, "after_id": notice_id, "after_address": address_id}
+    page = do("prune_look_notices", **start, before=now - rules.notices, limit=limit)
+    gone = 0
+    for _, notice_id, address_id, ended_at in page:
+        if ended_at is not None:
+            gone += is_dry or bool(do("prune_notice", notice_id=notice_id, address_id=address_id))
+    following = msgspec.json.encode(page[-1][:3]).decode() if len(page) == limit else None
+    return Pruned(len(page), 0, gone, following)

@@ -29,6 +29,7 @@ from onceward.core.model import (
     WaitRow,
     WorkflowRow,
 )
+from onceward.core.notices import NoticeAddressRow, NoticeRow
 from onceward.core.ports import Claimed
 from onceward.core.states import RunState
 
@@ -59,6 +60,9 @@ COLUMN_MACROS: Mapping[str, str] = {
     "outbox": columns(OutboxRow, "o"),
     "wait": columns(WaitRow, "w"),
     "promise": columns(PromiseRow, "p"),
+    "notice": columns(NoticeRow, "n"),
+    "notice_bare": columns(NoticeRow, "n").replace("n.", ""),  # what SQLite takes behind `returning`
+    "notice_address": columns(NoticeAddressRow, "a"),
 }
 """Macros for the ``select`` lists of the statements."""
 
@@ -86,6 +90,8 @@ TABLES = (
     "wait",
     "offer",
     "promise",
+    "notice_address",
+    "notice",
 )
 """Every table with rows of a namespace, without prefix."""
 

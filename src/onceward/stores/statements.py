@@ -13,17 +13,19 @@ from collections.abc import Mapping
 from importlib.resources import files
 
 from onceward.core.model import Skip
-from onceward.core.states import PromiseState, RunState, StepState
+from onceward.core.states import NoticeState, PromiseState, RunState, StepState
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 
-def _any_of(values: type[RunState | StepState | PromiseState | Skip], column: str = "state") -> str:
+def _any_of(
+    values: type[RunState | StepState | PromiseState | NoticeState | Skip], column: str = "state"
+) -> str:
     """Give the condition of a CHECK for SQLite, which would build the list of an ``in`` anew for each row."""
     return " or ".join(f"{column} = '{value.value}'" for value in values)
 
 
-def _in(values: type[RunState | StepState | PromiseState | Skip], column: str = "state") -> str:
+def _in(values: type[RunState | StepState | PromiseState | NoticeState | Skip], column: str = "state") -> str:
     return f"{column} in ({', '.join(repr(value.value) for value in values)})"
 
 
@@ -31,6 +33,7 @@ SQLITE_MACROS: Mapping[str, str] = {
     "is_run_state": _any_of(RunState),
     "is_step_state": _any_of(StepState),
     "is_promise_state": _any_of(PromiseState),
+    "is_notice_state": _any_of(NoticeState),
     "is_skip": _any_of(Skip, "reason"),
     "t": "onceward_",
     "i": "onceward_",
@@ -61,6 +64,8 @@ SQLITE_MACROS: Mapping[str, str] = {
     "by_subject": " indexed by onceward_event_subject",
     "by_received": " indexed by onceward_event_received",
     "by_replay": " indexed by onceward_run_replay",
+    "by_due": " indexed by onceward_notice_due",
+    "by_notice_time": " indexed by onceward_notice_time",
     "in_ids": "in (select value from json_each(:ids))",
     "for_update": "",
 }
@@ -72,6 +77,7 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "is_run_state": _in(RunState),
         "is_step_state": _in(StepState),
         "is_promise_state": _in(PromiseState),
+        "is_notice_state": _in(NoticeState),
         "is_skip": _in(Skip, "reason"),
         "t": f'"{schema}".',
         "i": "",
@@ -101,6 +107,8 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "by_subject": "",
         "by_received": "",
         "by_replay": "",
+        "by_due": "",
+        "by_notice_time": "",
         "in_ids": "= any (array(select json_array_elements_text(cast(:ids as json))))",
         "for_update": " for update",
     }

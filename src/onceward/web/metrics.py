@@ -124,6 +124,13 @@ METRICS_TABLE: tuple[Metric, ...] = (
         "Failed tries of steps, and whether the step is tried `again` or has `failed`.",
     ),
     Metric(
+        "onceward_notices",
+        "counter",
+        "process",
+        ("process", "outcome"),
+        "What became of tries to send a notice: `told`, `failed`, or `given_up` for good.",
+    ),
+    Metric(
         "onceward_batch_seconds",
         "histogram",
         "process",
@@ -248,6 +255,7 @@ class Page:
             "onceward_runs_ended": _of(process, counters.runs),
             "onceward_deliveries": _of(process, counters.deliveries),
             "onceward_step_tries_failed": _of(process, counters.tries_failed),
+            "onceward_notices": _of(process, counters.notices),
         }
 
 

@@ -15,8 +15,9 @@ import msgspec
 
 from onceward.core.looks import RunLook
 from onceward.core.model import Millis, ProcessRow, WorkflowRow
+from onceward.core.notices import HORIZON_MS, SEEN_EVERY_MS
 from onceward.core.rules import WAITS_FOR_KEY
-from onceward.core.states import TERMINAL, RunState
+from onceward.core.states import TERMINAL, NoticeState, RunState
 from onceward.testing import invariants
 
 if TYPE_CHECKING:
@@ -30,6 +31,14 @@ LATE_MS = 30_000
 """A run that is due and that nobody took for so long waits for somebody who does not come."""
 
 STUCK_MAX = 1_000
+
+UNTOLD_MS = 300_000
+"""A notice that is owed for so long is not only waiting for its turn."""
+
+LOST_SHOWN_MS = 2 * HORIZON_MS
+"""For so long it is told that notices were given up, counted from what they tell."""
+
+NOTICES_LOOK_MAX = 1_000
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ocfs2", "gfs2"}
 )
@@ -248,6 +257,33 @@ def dangers(store: Store, processes: Sequence[ProcessRow], now: Millis) -> Itera
             says="no process is alive: nothing runs",
             todo="Start one: onceward worker MODULE:APP",
         )
+
+
+def untold(store: Store, now: Millis) -> Iterator[Finding]:
+    """Give the addresses that cannot be told of failed and held runs, by the latest notices."""
+    latest = store.notices(NOTICES_LOOK_MAX)
+    addresses = {row.address_id: row for row in store.notice_addresses()}
+    for address_id in sorted({*addresses, *(row.address_id for row in latest)}):
+        known = addresses.get(address_id)
+        mine = [row for row in latest if row.address_id == address_id]
+        owed = [row for row in mine if row.due_at is not None and row.at + UNTOLD_MS < now]
+        lost = [row for row in mine if row.state is NoticeState.GIVEN_UP and now - row.at < LOST_SHOWN_MS]
+        if known is not None and known.off_at is not None:
+            says, todo = (
+                "it answered HTTP 410 and gets no more",
+                "Start a process anew, or take it out of notices.",
+            )
+        elif owed and (known is None or now - known.seen_at > 2 * SEEN_EVERY_MS):
+            says, todo = f"{len(owed)} are owed and no process has it", "Start one with the setting notices."
+        elif owed:
+            trouble = next((row.trouble for row in owed if row.trouble), "nobody has sent them yet")
+            says, todo = f"{len(owed)} are owed: {trouble}", "onceward notices lists them"
+        elif lost:
+            says, todo = f"{len(lost)} were given up: {lost[0].trouble}", "onceward dead lists the runs"
+        else:
+            continue
+        name = known.shown if known is not None else address_id
+        yield Finding(kind="danger", subject=f"notices to {name}", says=says, todo=todo)
 
 
 def _mounts() -> str:

@@ -47,6 +47,7 @@ def command(reach: Reach, sample: int, promises: bool) -> None:
             *checked.violations,
             *diagnosis.stuck_runs(store, now),
             *diagnosis.dangers(store, store.processes(), now),
+            *diagnosis.untold(store, now),
         ]
         if reach.as_json:
             print_json({**diagnosis.as_data(checked, findings), "promises": _promises(checked)})

@@ -94,6 +94,7 @@ def _rules(older_than: str, workflow: str | None, kinds: dict[str, bool]) -> Rul
         alone=age if has_payloads and workflow is None else None,
         deliveries=age if kinds["deliveries"] else None,
         unparsed=age if kinds["deliveries"] else None,
+        notices=age if kinds["deliveries"] else None,
         identity=age if kinds["identity"] else None,
     )
 
@@ -158,6 +159,7 @@ def _print(counts: dict[What, Pruned], *, is_dry: bool, as_json: bool) -> None:
             What.EVENTS: f"payloads of {one.values} events",
             What.DELIVERIES: f"{one.rows} deliveries",
             What.UNPARSED: f"{one.rows} unparsed deliveries",
+            What.NOTICES: f"{one.rows} notices",
             What.IDENTITY: f"ids of {one.rows} events",
         }
         say(f"  {parts[what]}")

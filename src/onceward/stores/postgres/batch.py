@@ -123,6 +123,7 @@ class PackedBatch:
         self._done_waits: list[DoneWaitColumns] = []
         self._promises: list[PromiseColumns] = []
         self._waitless: list[HolderColumns] = []
+        self._troubled: list[str] = []  # runs that fail or are held in it, as far as it is known
         self._keys: bytes | None = None
         self._deliveries: list[DeliveryColumns] = []
         self._delivered: dict[EventKey, int] = {}
@@ -168,6 +169,8 @@ class PackedBatch:
             self._promises += [promise_columns(fence, row) for row in advance.promises]
         if move is not None:
             self._moves.append(move_columns(run_id, fence, move))
+            if move.problem_at is not None:
+                self._troubled.append(run_id)
             if move.has_waits and move.state in TERMINAL:
                 self._waitless.append(HolderColumns(run_id, fence))
             freed = freed_columns(run_id, fence, move)
@@ -208,6 +211,8 @@ class PackedBatch:
             ]
 
     def _take_run(self, event: EventRow, run: NewRun) -> None:
+        if run.hold_reason is not None:
+            self._troubled.append(run.run_id)
         if is_judged(event, run):
             self._judged.append(judged_columns(event, run))
         else:
@@ -283,6 +288,8 @@ class PackedBatch:
         self._make_wait_calls()
         if self._keys is not None:
             self._add("drop_unclaimed", keys=self._keys)
+        if self._troubled:
+            self._add("add_notices", ids=encode_rows(sorted(self._troubled)))
         for claim in claims:
             self._add(
                 "claim",

@@ -105,6 +105,8 @@ class PostgresOperators:
         self._follow_up(session, run_id, fence, move)
         if keys:
             self._do(session, "drop_unclaimed", keys=encode_rows(keys))
+        if move.problem_at is not None:
+            self._do(session, "add_notices", ids=encode_rows([run_id]))
         self._insert_audit(session, steer.audit)
         return True
 

@@ -203,3 +203,5 @@ class PostgresProcesses:
         if losses.lost:
             self._do(session, "lose_runs", lost=encode_rows(losses.lost))
             self._do(session, "log_attempts", attempts=encode_rows(losses.attempts))
+        if losses.held:
+            self._do(session, "add_notices", ids=encode_rows(sorted(losses.held)))

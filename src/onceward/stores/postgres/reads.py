@@ -213,13 +213,18 @@ class PostgresReads(ConsoleReads):
         """Give what a process owns, with whether something woke each."""
         return {run_id: bool(woken) for run_id, woken in self._read("owned", process_id=process_id)}
 
-    def look(self, process_id: str, workflows: Sequence[str]) -> Look:
+    def look(self, process_id: str, workflows: Sequence[str], addresses: Sequence[str] = ()) -> Look:
         """Give what a process wants to know once a poll, with one query."""
-        call = self._call("look", process_id=parameter(process_id), workflows=text_array(workflows))
-        due, lease, owned, woken, replaced, has_outbox = self._reader.run(
+        call = self._call(
+            "look",
+            process_id=parameter(process_id),
+            workflows=text_array(workflows),
+            addresses=text_array(addresses),
+        )
+        due, lease, owned, woken, replaced, has_outbox, notice_due = self._reader.run(
             lambda session: session.execute(call)
         )[0]
-        return Look(due, lease, owned, _listed(woken), _listed(replaced), has_outbox)
+        return Look(due, lease, owned, _listed(woken), _listed(replaced), has_outbox, notice_due)
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""

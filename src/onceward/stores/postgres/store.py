@@ -28,6 +28,7 @@ from onceward.core.model import (
 )
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Begun, Steer, TakenOver
 from onceward.stores.access import Asked, StoredAccess
+from onceward.stores.notices import StoredNotices
 from onceward.stores.postgres.clock import ServerClock
 from onceward.stores.postgres.connection import Database, Link
 from onceward.stores.postgres.errors import Fault, evicted, fault_of
@@ -50,7 +51,7 @@ LEASE_MS = 10_000
 TAKE_OVER_TRIES_MAX = 2
 
 
-class PostgresStore(PostgresWaits, StoredAccess, StoredRetention):
+class PostgresStore(PostgresWaits, StoredAccess, StoredNotices, StoredRetention):
     """Keeps one namespace in one PostgreSQL database.
 
     Args:
@@ -91,6 +92,7 @@ class PostgresStore(PostgresWaits, StoredAccess, StoredRetention):
             **load_statements("reads.sql", schema, skip_locked=skip_locked),
             **load_statements("access.sql", schema, skip_locked=skip_locked),
             **load_statements("retention.sql", schema, skip_locked=skip_locked),
+            **load_statements("notices.sql", schema, skip_locked=skip_locked),
             **load_statements("postgres.sql", schema, skip_locked=skip_locked),
         }
         super().__init__(statements, schema=schema, namespace=namespace)

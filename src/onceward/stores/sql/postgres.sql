@@ -935,4 +935,6 @@ select
   (select string_agg(run_id, ',') from {t}queue
    where namespace = :namespace and process_id = :process_id and woken = 1),
   (select string_agg(run_id, ',') from {t}holder where namespace = :namespace and is_replaced = 1),
-  exists (select 1 from {t}outbox where namespace = :namespace)
+  exists (select 1 from {t}outbox where namespace = :namespace),
+  (select min(due_at) from {t}notice
+   where namespace = :namespace and due_at is not null and address_id = any(:addresses))

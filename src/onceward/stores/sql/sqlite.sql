@@ -333,7 +333,9 @@ select
   (select group_concat(run_id) from {t}queue{by_owner} where namespace = ?1 and process_id = ?2 and woken = 1),
   (select group_concat(process_id) from {t}process where namespace = ?1 and process_id <> ?2),
   (select group_concat(run_id) from {t}holder{by_replaced} where namespace = ?1 and is_replaced = 1),
-  exists (select 1 from {t}outbox where namespace = ?1)
+  exists (select 1 from {t}outbox where namespace = ?1),
+  (select min(due_at) from {t}notice{by_due}
+   where namespace = ?1 and due_at is not null and address_id in (select value from json_each(?4)))
 
 -- name: forget_posted
 delete from {t}outbox where namespace = ? and outbox_id = ?

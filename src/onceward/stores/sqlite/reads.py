@@ -212,14 +212,14 @@ class SqliteReads(ConsoleReads):
         """Give what a process owns, with whether something woke each."""
         return {run_id: bool(woken) for run_id, woken in self._read("owned", process_id=process_id)}
 
-    def look(self, process_id: str, workflows: Sequence[str]) -> Look:
+    def look(self, process_id: str, workflows: Sequence[str], addresses: Sequence[str] = ()) -> Look:
         """Give what a process wants to know once a poll, with one query."""
-        ((due, lease, owned, woken, others, replaced, has_outbox),) = self._select(
-            "look", process_id, json_list(workflows)
+        ((due, lease, owned, woken, others, replaced, has_outbox, notice_due),) = self._select(
+            "look", process_id, json_list(workflows), json_list(addresses)
         )
         if others and any(self._connections.is_free(other) for other in others.split(",")):
             lease = 0
-        return Look(due, lease, owned, _listed(woken), _listed(replaced), bool(has_outbox))
+        return Look(due, lease, owned, _listed(woken), _listed(replaced), bool(has_outbox), notice_due)
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""

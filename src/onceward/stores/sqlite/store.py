@@ -32,6 +32,7 @@ from onceward.core.retention import refuse_without_payload
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.stores import migrate
 from onceward.stores.access import Asked, StoredAccess
+from onceward.stores.notices import StoredNotices
 from onceward.stores.retention import Do, StoredRetention
 from onceward.stores.rows import COLUMN_MACROS, to_value, to_values
 from onceward.stores.sqlite import host_clock as host_clock
@@ -56,7 +57,7 @@ def _evicted(process_id: str) -> errors.LeaseLost:
     )
 
 
-class SqliteStore(SqliteWaits, StoredAccess, StoredRetention):
+class SqliteStore(SqliteWaits, StoredAccess, StoredNotices, StoredRetention):
     """Keeps one namespace in one SQLite file.
 
     Args:
@@ -82,8 +83,10 @@ class SqliteStore(SqliteWaits, StoredAccess, StoredRetention):
     ) -> None:
         sql = load("sqlite.sql", _MACROS)
         connections = Connections(path, shared=connection, lock=lock)
+        notices = load("notices.sql", _MACROS)
         reads = {
             **load("reads.sql", _MACROS),
+            **notices,
             **load("access.sql", _MACROS),
             **load("retention.sql", _MACROS),
         }
@@ -92,7 +95,7 @@ class SqliteStore(SqliteWaits, StoredAccess, StoredRetention):
         self._wall_ms = now_ms
         self._host = host if host is not None and host.boot_id else None
         self._offset_ms: Millis | None = None
-        self._writes = SqliteWrites(sql, namespace)
+        self._writes = SqliteWrites({**sql, **notices}, namespace)
 
     # --- upkeep ----------------------------------------------------------------------------
 

@@ -168,10 +168,17 @@ class SqliteWrites:
         off = [run_id for run_id, move in moves if _is_off_queue(move.state)]
         if off:
             connection.execute(self._sql["all_leave_queue"], (namespace, json_list(off)))
+        self._add_notices(connection, [run_id for run_id, move in moves if move.problem_at is not None])
         for run_id, move in moves:
             if not _is_off_queue(move.state):
                 self._place(connection, run_id, move)
             self.follow_up(connection, run_id, move)
+
+    def _add_notices(self, connection: sqlite3.Connection, run_ids: Sequence[str]) -> None:
+        """Write what is to be told of runs that failed or are held by now; most transactions have none."""
+        if run_ids:
+            values = {"namespace": self._namespace, "ids": json_list(run_ids)}
+            connection.execute(self._sql["add_notices"], values)
 
     def save_steps(
         self, connection: sqlite3.Connection, run_id: str, generation: int, steps: Sequence[StepRow]
@@ -255,6 +262,7 @@ class SqliteWrites:
         self._insert_runs.execute(connection, [self._run_parameters(event, run) for event, run in runs])
         queued = [run for _, run in runs if run.hold_reason is None]
         self._insert_queue.execute(connection, [self._queue_parameters(process_id, run) for run in queued])
+        self._add_notices(connection, [run.run_id for _, run in runs if run.hold_reason is not None])
         deliveries = [row for accept in accepts for row in accept.deliveries]
         rows = [self._delivery_parameters(row, "accepted") for row in deliveries]
         self._insert_deliveries.execute(connection, rows)
@@ -309,6 +317,8 @@ class SqliteWrites:
         is_new = connection.execute(self._sql["insert_run"], self._run_parameters(event, run)).rowcount == 1
         if is_new and run.hold_reason is None:
             connection.execute(self._sql["insert_queue"], self._queue_parameters(process_id, run))
+        elif is_new:
+            self._add_notices(connection, [run.run_id])
         return is_new
 
     def _event_parameters(self, event: EventRow) -> tuple[Any, ...]:
@@ -438,6 +448,7 @@ class SqliteWrites:
                 claimed = to_claimed(run_id, row)
             except errors.StoreDamaged as error:
                 self._hold_damaged(connection, run_id, claim.now, error)
+                self._add_notices(connection, [run_id])
             else:
                 yield claimed
 
@@ -474,6 +485,7 @@ class SqliteWrites:
                 connection.execute(
                     sql["release"], (namespace, run_id, now, now, int(lost.crashes >= SUSPECT_FROM))
                 )
+        self._add_notices(connection, held)
         return released, held
 
     def _hold_damaged(
@@ -518,6 +530,8 @@ class SqliteWrites:
             )
         self.save_steps(connection, run_id, move.generation, steer.copies)
         self.follow_up(connection, run_id, move)
+        if move.problem_at is not None:
+            self._add_notices(connection, [run_id])
         self.insert_audit(connection, steer.audit)
         return True
 

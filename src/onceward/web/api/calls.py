@@ -20,6 +20,7 @@ from onceward.console.views import (
     DeliveryView,
     EventDetail,
     EventSummary,
+    NoticesView,
     Overview,
     Page,
     RefusalView,
@@ -154,6 +155,10 @@ async def _refusals(call: Call) -> list[RefusalView]:
 
 async def _workers(call: Call) -> list[WorkerView]:
     return await call.console.workers()
+
+
+async def _notices(call: Call) -> NoticesView:
+    return await call.console.notices()
 
 
 async def _workflows(call: Call) -> list[WorkflowView]:
@@ -379,6 +384,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         does="List the processes that are registered.",
         gives=list[WorkerView],
         answer=_workers,
+    ),
+    Endpoint(
+        method="GET",
+        path="/notices",
+        does="Give the addresses that notices are sent to, and the latest notices.",
+        gives=NoticesView,
+        answer=_notices,
     ),
     Endpoint(
         method="GET",

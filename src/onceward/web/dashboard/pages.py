@@ -180,7 +180,11 @@ class Pages:
     async def workers(self, request: Request) -> Response:
         """List processes and their leases."""
         filters.given(request.query_params, ())
-        return self._renderer.page(request, "workers.html", {"workers": await self._console.workers()})
+        return self._renderer.page(
+            request,
+            "workers.html",
+            {"workers": await self._console.workers(), "notices": await self._console.notices()},
+        )
 
     async def workflows(self, request: Request) -> Response:
         """List registered workflows."""

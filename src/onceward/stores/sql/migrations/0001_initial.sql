@@ -10,7 +10,7 @@
 --            that name the condition use it: on an empty table its planner takes any index with
 --            the namespace for a look-up by key. Nothing on SQLite, which knows that a column is
 --            not null and then does not find the condition in any query
---   {is_run_state}, {is_step_state}, {is_promise_state}, {is_skip}  that the state or the reason is one there is
+--   {is_run_state}, {is_step_state}, {is_promise_state}, {is_notice_state}, {is_skip}  that the state or the reason is one there is
 -- Numbers come before texts where rows are many: behind a text PostgreSQL pads each of them.
 -- Every key starts with the namespace. Times are Unix milliseconds, JSON is text that the
 -- database never looks into.
@@ -404,3 +404,43 @@ create table {t}promise (
 
 -- Replays inherit an old window of events; retention asks for those that are not over.
 create index {i}run_replay on {t}run (namespace, run_id) where replay_of is not null;
+
+-- Addresses that some process sends notices to, so that whoever holds a run or lets it fail writes
+-- them, also a process that was not told of any. Neither the address nor a secret is in here.
+create table {t}notice_address (
+    seen_at {int} not null,
+    off_at {int},
+    namespace {key} not null,
+    address_id {key} not null,
+    shown text not null,
+    kinds {key} not null,
+    primary key (namespace, address_id)
+){packed};
+
+-- What an address is to be told of a run: written with the failure or the hold, sent afterwards. It
+-- is a copy, since the run may go on meanwhile and every try has to say the same.
+create table {t}notice (
+    at {int} not null,
+    due_at {int},
+    ended_at {int},
+    tries {small} not null,
+    generation {small} not null,
+    attempt {small} not null,
+    namespace {key} not null,
+    notice_id {key} not null,
+    address_id {key} not null,
+    type {key} not null,
+    state {key} not null check ({is_notice_state}),
+    run_id {key} not null,
+    workflow {key} not null,
+    source {key} not null,
+    event_id {key} not null,
+    event_type {key},
+    key {key},
+    reason text,
+    error text,
+    trouble text,
+    primary key (namespace, notice_id, address_id)
+){packed};
+create index {i}notice_due on {t}notice (namespace, due_at) where due_at is not null;
+create index {i}notice_time on {t}notice (namespace, at, notice_id){if_at};

@@ -1,0 +1,52 @@
+"""One request that hands a notice over, sent with what the standard library has; it blocks.
+
+Apart, since its imports are slow and most processes have nothing to send.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+from urllib.parse import urlsplit
+
+from onceward.core.notices import SEND_SECONDS_MAX
+
+
+def post(url: str, body: bytes, headers: dict[str, str]) -> int:
+    """Post *body* to *url* and give the status; redirects are not followed, the reply's body is not read.
+
+    Raises:
+        OSError: there is no reply within `SEND_SECONDS_MAX`.
+    """
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    connect = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    connection = connect(parts.hostname or "", parts.port, timeout=SEND_SECONDS_MAX)
+    # The time-out of the socket is for each read: whoever sends a byte now and then would hold it for ever.
+    is_late = threading.Event()
+
+    def cut() -> None:
+        is_late.set()
+        sock = connection.sock
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(SEND_SECONDS_MAX, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", target, body, headers)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        if is_late.is_set():
+            raise TimeoutError(f"no reply within {SEND_SECONDS_MAX:.0f} s") from error
+        if isinstance(error, OSError):
+            raise
+        raise ConnectionError(f"no HTTP reply: {type(error).__name__}") from error
+    finally:
+        timer.cancel()
+        connection.close()

@@ -86,6 +86,7 @@ TABLES = (
     "wait",
     "offer",
     "promise",
+    "proof",
 )
 """Every table with rows of a namespace, without prefix."""
 

@@ -404,3 +404,15 @@ create table {t}promise (
 
 -- Replays inherit an old window of events; retention asks for those that are not over.
 create index {i}run_replay on {t}run (namespace, run_id) where replay_of is not null;
+
+-- What came first under a signature that covers nothing of it, so that nothing else is taken under it
+-- by any process. until_at: it is refused for its age from then on; without one the row stays.
+create table {t}proof (
+    until_at {int},
+    namespace {key} not null,
+    source {key} not null,
+    proof_hash {key} not null,
+    content_hash {key} not null,
+    primary key (namespace, source, proof_hash)
+){packed};
+create index {i}proof_until on {t}proof (namespace, until_at) where until_at is not null;

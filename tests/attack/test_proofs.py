@@ -7,7 +7,6 @@ import json
 import time
 from typing import Any
 
-
 from onceward.core.messages import HttpRequest
 from tests.attack.site import Process, Site, at_once
 

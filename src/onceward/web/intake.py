@@ -32,13 +32,13 @@ class AppIntake:
         return self._app.worker.now_ms()
 
     async def healthy(self) -> bool:
-        """Say whether the store answers."""
+        """Say whether the store answers, and takes what is written."""
         try:
             worker = self._app.worker
             await worker.read(worker.store.look, worker.process_id, [])
         except errors.OncewardError:
             return False
-        return not worker.is_draining
+        return worker.is_heard and not worker.is_draining
 
     async def accept(
         self, source: str, request: HttpRequest, incoming: Sequence[Incoming], verified: Verified

@@ -171,7 +171,7 @@ API: tuple[Part, ...] = (
         ("HttpRequest", "HttpResponse"),
         "Beside `Source`; see [write your own source](../write-a-source.md).",
     ),
-    Part("What a source gives", "onceward.core.arrival", ("Verified", "Incoming")),
+    Part("What a source gives", "onceward.core.arrival", ("Verified", "LooseProof", "Incoming")),
     Part("What a delivery became", "onceward.core.arrival", ("Accepted", "AcceptedEvent")),
     Part("What was refused", "onceward.refusals", ("Refusal", "RefusalSample")),
     Part("Reading a body", "onceward.sources.base", ("parse_json", "parse_object", "identifier")),

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import time
 from pathlib import Path
 
@@ -229,3 +230,34 @@ def test_an_insecure_source_is_not_shown_to_a_network_without_consent(shop: Path
     assert "--insecure" in done.stderr
     with running("serve", "shop:app", "--host", "0.0.0.0", "--port", "0", *OPEN, cwd=shop) as server:
         assert "INSECURE, accepts anything" in server.wait_for("health at")
+
+
+def test_a_lock_that_someone_holds_is_told_by_the_health_check(shop: Path) -> None:
+    with running("serve", "shop:app", "--port", "0", *OPEN, cwd=shop, env={"ONCEWARD_LEASE": "2s"}) as server:
+        port = server.port()
+        assert ask(port, "GET", "/healthz")[0] == 200
+        stranger = sqlite3.connect(shop / "shop.db", isolation_level=None)
+        stranger.execute("begin immediate")
+        eventually(lambda: ask(port, "GET", "/healthz")[0] == 503, 20, what="503")
+
+        stranger.execute("rollback")
+        stranger.close()
+
+        eventually(lambda: ask(port, "GET", "/healthz")[0] == 200, 20, what="200")
+        assert deliver(port, "evt_1")[0] == 202
+
+
+def test_one_signal_ends_it_while_the_store_is_gone_and_a_run_waits_to_be_saved(shop: Path) -> None:
+    with running("serve", "shop:app", "--port", "0", "--drain", "1s", *OPEN, cwd=shop) as server:
+        server.port()
+        asyncio.run(start(shop / "shop.db", "wait", "one"))
+        eventually(lambda: (shop / "one.begun").exists(), what="the step")
+        for part in shop.glob("shop.db*"):
+            if part.is_file():
+                part.unlink()
+        (shop / "one.go").touch()
+        server.wait_for("checkpoints wait for it")
+
+        server.process.send_signal(signal.SIGTERM)
+
+        assert server.process.wait(30) == 0

@@ -149,6 +149,25 @@ def test_a_message_without_attributes_is_one_all_the_same() -> None:
     assert (incoming.id, incoming.type, incoming.subject) == ("7", "message", "s")
 
 
+def test_a_message_without_its_wrapper_is_read_from_body_and_headers() -> None:
+    headers = {
+        "Content-Type": "application/json",
+        "X-Goog-Pubsub-Subscription-Name": MESSAGE["subscription"],
+        "X-Goog-Pubsub-Message-Id": "2070443601311540",
+        "X-Goog-Pubsub-Publish-Time": "2026-02-26T19:13:55.749Z",
+        "eventType": "OBJECT_FINALIZE",
+        "objectId": "a/b.txt",
+    }
+    [incoming] = SOURCE.normalize(HttpRequest.of(b"Hello Cloud Pub/Sub!", headers))
+
+    [wrapped] = SOURCE.normalize(request(None))
+    assert (incoming.id, incoming.type, incoming.subject) == (wrapped.id, wrapped.type, wrapped.subject)
+    assert incoming.occurred_at_ms == wrapped.occurred_at_ms
+    assert incoming.payload["message"]["data"] == MESSAGE["message"]["data"]
+    assert incoming.payload["message"]["attributes"] == MESSAGE["message"]["attributes"]
+    assert SOURCE.verify(HttpRequest.of(b"\xff", headers | {"Authorization": f"Bearer {token()}"}), NOW_MS)
+
+
 @pytest.mark.parametrize("body", [[], {}, {"message": 7}, {"message": {}}, {"message": {"messageId": ""}}])
 def test_what_cannot_be_read_is_malformed(body: object) -> None:
     with pytest.raises(BodyMalformed):

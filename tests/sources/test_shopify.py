@@ -104,3 +104,80 @@ def test_the_reply_is_an_empty_200() -> None:
         assert answer is not None
         assert (answer.status, answer.body) == (200, b"")
     assert SOURCE.respond("refused") is SOURCE.respond("busy") is None
+
+
+# --- Events ---------------------------------------------------------------------------------------
+
+EVENTS_BODY = b"""{"topic":"Product","action":"update","handle":"product-updates","fields_changed":[
+"product[id: 'gid://shopify/Product/123'].variants[id: 'gid://shopify/ProductVariant/456'].price"],
+"query_variables":{"productId":"gid://shopify/Product/123","variantsId":"gid://shopify/ProductVariant/456"}}"""
+EVENTS_HEADERS = {
+    "Shopify-Topic": "Product",
+    "Shopify-Action": "update",
+    "Shopify-Handle": "product-updates",
+    "Shopify-Shop-Domain": "one.myshopify.com",
+    "Shopify-Event-Id": "98880550-7158-44d4-b7cd-2c97c8a091b5",
+    "Shopify-Webhook-Id": "b54557e4-bdd9-4b37-8a5f-bf7d70bcd043",
+    "Shopify-Triggered-At": "2026-03-29T18:00:27.877041743Z",
+    "Shopify-Hmac-Sha256": base64_of(OLD, EVENTS_BODY),
+}
+
+
+def events_request(body: bytes = EVENTS_BODY, **changed: str | None) -> HttpRequest:
+    named = {name.replace("_", "-"): value for name, value in changed.items()}
+    return HttpRequest.of(body, {k: v for k, v in (EVENTS_HEADERS | named).items() if v is not None})
+
+
+def test_events_verify_by_their_own_header_also_beside_the_older_one() -> None:
+    assert SOURCE.verify(events_request(), NOW_MS).secret_index == 1
+    both = events_request(X_Shopify_Hmac_SHA256=base64_of(OLD, EVENTS_BODY))
+    assert SOURCE.verify(both, NOW_MS).secret_index == 1
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        events_request(EVENTS_BODY + b" "),
+        events_request(Shopify_Hmac_Sha256="x"),
+        events_request(Shopify_Hmac_Sha256=""),
+        events_request(Shopify_Hmac_Sha256="x", X_Shopify_Hmac_SHA256=base64_of(OLD, EVENTS_BODY)),
+        events_request(Shopify_Hmac_Sha256=None),
+        HttpRequest.of(EVENTS_BODY, [("Shopify-Hmac-Sha256", base64_of(OLD, EVENTS_BODY))] * 2),
+    ],
+)
+def test_events_with_another_signature_are_refused(candidate: HttpRequest) -> None:
+    refused(SOURCE, candidate)
+
+
+def test_an_event_of_events_is_read() -> None:
+    incoming = sole_event(SOURCE, events_request())
+
+    assert incoming.type == "Product/update"
+    assert incoming.subject == "gid://shopify/Product/123"
+    assert incoming.occurred_at_ms == 1774807227877
+    assert incoming.id == '["b54557e4-bdd9-4b37-8a5f-bf7d70bcd043","Product/update","one.myshopify.com"]'
+    assert not incoming.id_is_signed
+    named = events_request(
+        Shopify_Topic=None, Shopify_Action=None, Shopify_Resource_Id="gid://shopify/Product/9"
+    )
+    assert sole_event(SOURCE, named).type == "Product/update"
+    assert sole_event(SOURCE, named).subject == "gid://shopify/Product/9"
+
+
+def test_events_without_a_delivery_id_are_told_apart_by_what_they_are_about() -> None:
+    first = sole_event(SOURCE, events_request(Shopify_Webhook_Id=None))
+
+    assert sole_event(SOURCE, events_request(Shopify_Webhook_Id=None)).id == first.id
+    for changed in ({"Shopify_Handle": "x"}, {"Shopify_Resource_Id": "x"}, {"Shopify_Event_Id": "x"}):
+        assert sole_event(SOURCE, events_request(Shopify_Webhook_Id=None, **changed)).id != first.id
+    nothing = {"Shopify_Webhook_Id": None, "Shopify_Event_Id": None}
+    assert (
+        sole_event(SOURCE, events_request(**nothing)).id == sole_event(SOURCE, events_request(**nothing)).id
+    )
+
+
+def test_events_that_do_not_say_what_happened_are_malformed() -> None:
+    malformed(SOURCE, events_request(b"{}", Shopify_Topic=None))
+    malformed(SOURCE, events_request(b"{}", Shopify_Action=None))
+    malformed(SOURCE, events_request(b"[]"))
+    malformed(SOURCE, events_request(Shopify_Topic="x" * 250))

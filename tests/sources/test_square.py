@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 from typing import Any
 
 import pytest
@@ -76,6 +78,38 @@ def test_whatever_else_is_sent_is_refused(candidate: HttpRequest) -> None:
         Square(secrets=[KEY, "MCmhFRxGX82xMwg5FsaoQA"]).verify(candidate, 0)
 
 
+@pytest.mark.parametrize("public_url", ["https://shop.example/square?shop=1", "https://shop.example"])
+@pytest.mark.parametrize("query", ["shop=1", ""])
+def test_a_registered_address_may_have_a_query(public_url: str, query: str) -> None:
+    """It is signed as it was registered; the request has it as well, unless a proxy took it off."""
+    signature = base64.b64encode(
+        hmac.digest(KEY.encode(), b"https://shop.example/square?shop=1" + BODY, "sha256")
+    ).decode()
+    source = Square(secrets=KEY, public_url=public_url)
+    candidate = HttpRequest.of(
+        BODY,
+        {"X-Square-HmacSha256-Signature": signature},
+        path="/square",
+        query=query,
+        url="http://inside/square",
+    )
+
+    if query or "?" in public_url:
+        assert source.verify(candidate, 0).secret_index == 0
+    else:
+        with pytest.raises(SignatureInvalid):
+            source.verify(candidate, 0)
+
+
+@pytest.mark.parametrize("query", ["shop=2", "shop=1&x=1", "SHOP=1"])
+def test_another_query_than_the_registered_one_is_refused(query: str) -> None:
+    source = Square(secrets=KEY, public_url="https://shop.example/square?shop=1")
+    headers = source.sign(BODY, 0)
+
+    with pytest.raises(SignatureInvalid):
+        source.verify(HttpRequest.of(BODY, headers, path="/square", query=query), 0)
+
+
 def test_the_event_is_read() -> None:
     [incoming] = Square(secrets=KEY).normalize(request())
 
@@ -100,7 +134,7 @@ def test_the_signature_made_here_is_the_published_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "public_url", ["", "example.com", "ftp://x", "https://", "https://x/?a=1", "https://x y", 7]
+    "public_url", ["", "example.com", "ftp://x", "https://", "https://x/#a", "https://x y", 7]
 )
 def test_a_public_url_that_no_one_can_call_is_refused(public_url: Any) -> None:
     with pytest.raises(ConfigError):

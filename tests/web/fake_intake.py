@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onceward.core.arrival import Accepted, AcceptedEvent, Incoming, Verified
+from onceward.core.arrival import Accepted, AcceptedEvent, Incoming, LooseProof, Verified
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources import GitHub, Source, Stripe
 from onceward.sources.signing import matching_secret, sole_header
@@ -31,6 +31,7 @@ class FakeIntake:
         }
         self.events: dict[tuple[str, str], Incoming] = {}
         self.requests: list[tuple[str, HttpRequest, Verified]] = []
+        self.proofs: dict[tuple[str, str], str] = {}
         self.unparsed: list[tuple[str, HttpRequest, str, list[str]]] = []
         self.refusals: list[tuple[str, int, str, dict[str, Any]]] = []
         self.fault: Exception | None = None
@@ -53,6 +54,12 @@ class FakeIntake:
             accepted.append(AcceptedEvent(event.id, duplicate, [f"run-of-{event.id}"]))
         await asyncio.sleep(0)
         return Accepted(accepted)
+
+    async def is_first_under(self, source: str, proof: LooseProof) -> bool:
+        if self.fault is not None:
+            raise self.fault
+        key = (source, proof.proof_hash)
+        return self.proofs.setdefault(key, proof.content_hash) == proof.content_hash
 
     async def keep_unparsed(
         self, source: str, request: HttpRequest, verified: Verified, error: str, told_by: Sequence[str]

@@ -64,7 +64,7 @@ class StepOptions:
         undo: what gives back what it did.
         database: where its body and its checkpoint are one transaction; None for an ordinary step.
         if_unknown: what an unknown outcome leads to; that of a transaction can be looked up.
-        keeps_start: whether that a try begins is saved before it does; see also `Transactions.keeps_start`.
+        keeps_start: whether that a try begins is saved before it does.
     """
 
     retry: Retry = DEFAULT_STEP_RETRY

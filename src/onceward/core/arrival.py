@@ -17,6 +17,27 @@ Outcome: TypeAlias = Literal["accepted", "duplicate", "refused", "malformed", "b
 new or some are; all were there already; it is not genuine; it cannot be read; send it again later."""
 
 
+PROOF_MARGIN_MS = 3_600_000
+"""How much longer than it would be taken a loose proof is remembered: clocks differ, and are put right."""
+
+
+class LooseProof(msgspec.Struct, frozen=True):
+    """A signature that does not cover what came with it.
+
+    Whoever captured one could send any event under it. So the receiver has the store remember what
+    came first under it, and refuses anything else; the same again is a retry.
+
+    Attributes:
+        proof_hash: tells the signature, or what it signs, from others of the source.
+        content_hash: tells what came with it.
+        until_ms: from when on it is refused for its age, Unix milliseconds; None where never.
+    """
+
+    proof_hash: str
+    content_hash: str
+    until_ms: int | None = None
+
+
 class Verified(msgspec.Struct, frozen=True):
     """A delivery that its source trusts.
 
@@ -25,10 +46,13 @@ class Verified(msgspec.Struct, frozen=True):
             sees when an old one falls silent; None when nothing was checked (``insecure=True``).
         sent_at_ms: the time that the sender signed, Unix milliseconds, for the operator's view of
             clock skew; None where it signs none.
+        loose_proof: where the signature does not cover the events; the receiver then checks that
+            nothing else came under it.
     """
 
     secret_index: int | None = None
     sent_at_ms: int | None = None
+    loose_proof: LooseProof | None = None
 
 
 UNVERIFIED = Verified()

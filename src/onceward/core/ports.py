@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from onceward.core.arrival import LooseProof
 from onceward.core.credentials import Credentials
 from onceward.core.looks import ConsoleReads
 from onceward.core.model import (
@@ -485,6 +486,13 @@ class Store(WaitStore, ConsoleReads, Credentials, Prunes, Notices, Protocol):
 
     def keep_body(self, delivery_id: str, body: bytes) -> None:
         """Add the body to a delivery whose event has another payload than it brought."""
+        ...
+
+    def first_under(self, source: str, proof: LooseProof, now: Millis) -> str:
+        """Give the hash of what came first under a signature, which is remembered now if it is new.
+
+        What was remembered of signatures that are long refused for their age goes, a few at a time.
+        """
         ...
 
     # deliveries that are not events

@@ -170,6 +170,9 @@ class Committer:
         self._is_busy = False
         self._is_scheduled = False
         self._is_claim_wanted = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._retried: list[_Part] = []  # what waits for it
+        self._is_closed = False
         self._failures = 0
         self._surprises = 0
         self.process_id = ""
@@ -328,17 +331,27 @@ class Committer:
         for accepts, _, _ in parts:
             self._refuse(accepts, error)
         pause = min(RETRY_CAP_S, RETRY_FIRST_S * 2 ** min(self._failures, 10)) * (0.5 + self._draw())
-        if isinstance(error, _InDoubt):
+        if self._is_closed:
+            self._fail_all(parts, error)
+        elif isinstance(error, _InDoubt):
             # The same batch under the same id, or a commit that happened would happen twice.
-            self._loop.call_later(pause, self._commit, batch, parts, True)
-            return
-        if any(claims for _, _, claims in parts):
-            self._claimed(None)
-        parts = [([], advances, []) for _, advances, _ in parts if advances]
-        if parts:
-            self._loop.call_later(pause, self._submit, parts)
+            self._later(pause, parts, self._commit, batch, parts, True)
         else:
-            self._loop.call_later(pause, self._rest)
+            if any(claims for _, _, claims in parts):
+                self._claimed(None)
+            parts = [([], advances, []) for _, advances, _ in parts if advances]
+            if parts:
+                self._later(pause, parts, self._submit, parts)
+            else:
+                self._later(pause, parts, self._rest)
+
+    def _later(self, pause: float, parts: list[_Part], call: Callable[..., None], *args: Any) -> None:
+        def now() -> None:
+            self._retried = []
+            call(*args)
+
+        self._retried = parts
+        self._retry = self._loop.call_later(pause, now)
 
     def _refuse(self, accepts: list[_PendingAccept], error: errors.StoreUnavailable) -> None:
         for pending in accepts:
@@ -377,10 +390,19 @@ class Committer:
         self._accepts, self._advances = [], []
 
     def close(self) -> None:
-        """Stop; what was not handed to the writer is refused."""
-        self._is_busy = True
-        self._fail_all([], errors.StoreUnavailable("This process is stopping.", todo="Send it again."))
+        """Stop; what is not under way is refused, and no longer waits for a store that is away."""
+        self._is_busy = self._is_closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        retried, self._retried = self._retried, []
+        self._fail_all(retried, errors.StoreUnavailable("This process is stopping.", todo="Send it again."))
         self._commits.close()
+
+    @property
+    def waits_s(self) -> float:
+        """Give for how long the commit that is under way has been."""
+        is_under_way = self._is_busy and not self._is_closed and not self._retried
+        return self._elapsed_s() - self.sent_at if is_under_way else 0.0
 
 
 _Part = tuple[list[_PendingAccept], list[PendingAdvance], list[Claim]]

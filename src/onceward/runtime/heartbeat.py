@@ -7,6 +7,7 @@ the loop; but a blocked loop is reported, with the steps that are running.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -31,11 +32,20 @@ class Heartbeat:
         self._stop = threading.Event()
         self._loop_seen = threading.Event()
         self._outage = Outage(_log, "the lease could not be renewed", "the lease is renewed again")
+        self._begun_at: float | None = None
         self._thread = threading.Thread(target=self._beat_forever, name="onceward-heartbeat", daemon=True)
 
     def start(self) -> None:
         """Begin to renew."""
         self._thread.start()
+
+    @property
+    def waits_s(self) -> float:
+        """Give for how long the store has not taken a renewal; without end where the last one failed."""
+        if self._outage.lasts:
+            return math.inf
+        begun_at = self._begun_at
+        return 0.0 if begun_at is None else time.monotonic() - begun_at
 
     def stop(self) -> None:
         """Stop renewing and wait for the thread."""
@@ -52,8 +62,9 @@ class Heartbeat:
         # ended when it is written: the next one follows at once.
         while not self._stop.wait(max(0.0, pause_s - took_s)):
             blocked_s = self._watch_loop(blocked_s, pause_s)
-            started = time.monotonic()
+            started = self._begun_at = time.monotonic()
             self.beat()
+            self._begun_at = None
             took_s = time.monotonic() - started
 
     def beat(self) -> None:

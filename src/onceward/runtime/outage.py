@@ -26,6 +26,11 @@ class Outage:
         self._over = over
         self._failures = 0
 
+    @property
+    def lasts(self) -> bool:
+        """Whether it failed the last time."""
+        return self._failures > 0
+
     def failed(self, error: OncewardError) -> None:
         """Hear of a failure; the first is told with what to do, then the 2nd, 4th, 8th … in short."""
         self._failures += 1

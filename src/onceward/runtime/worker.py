@@ -51,6 +51,9 @@ from onceward.runtime.transactions.outbox import Outbox, Transactions
 
 _log = logging.getLogger("onceward.worker")
 
+WRITE_S_MAX = 2.0
+"""How long the store may keep a write waiting until this process says that it cannot take deliveries."""
+
 UNWIND_S_MAX = 5
 """How long code may take to unwind when this process stops; then its lease decides."""
 
@@ -221,6 +224,15 @@ class Worker(Leased):
         self.workflow_threads.close()
         self.noticing.close()
         self.ends.close()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the store takes what is written: nothing has waited long, the last renewal went well.
+
+        A store that is read-only or locked by someone else answers every question meanwhile.
+        """
+        beats = 0.0 if self._heartbeat is None else self._heartbeat.waits_s
+        return max(beats, self.committer.waits_s) < WRITE_S_MAX
 
     def is_cut_down(self) -> bool:
         """Say whether this process stops, or its event loop cancels every task without asking."""

@@ -6,6 +6,7 @@ token for any audience, so the service account is what tells your subscriptions 
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from onceward.core.arrival import UNVERIFIED, Incoming, Verified
 from onceward.core.duration import Duration
 from onceward.core.errors import ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
-from onceward.sources.base import identifier, parse_object, subject_or_none
+from onceward.sources.base import identifier, parse_object, sole_text_header, subject_or_none
 from onceward.sources.parts.fetching import Documents, Fetch
 from onceward.sources.parts.fields import iso_or_none
 from onceward.sources.parts.private_keys import rsa_key_at
@@ -27,6 +28,9 @@ JWKS_URL = "https://www.googleapis.com/oauth2/v3/certs"
 ISSUERS = ("https://accounts.google.com", "accounts.google.com")
 MESSAGE = "message"
 """The type of a message whose attributes say none."""
+
+METADATA = "x-goog-pubsub-"
+"""How the headers of a push without its wrapper begin, where the subscription writes them."""
 
 _TYPE_ATTRIBUTES = ("ce-type", "eventType", "type")
 _KEYS_KEPT_MS = 3_600_000
@@ -49,7 +53,9 @@ class GooglePubSub(TimedSource):
 
     The id is ``messageId``; the type an attribute ``ce-type``, ``eventType`` or ``type``, else
     ``message``; the subject the ordering key, else the attribute ``objectId`` or the subscription.
-    The payload is the body without ``deliveryAttempt``; ``message.data`` stays base64.
+    The payload is the body without ``deliveryAttempt``; ``message.data`` stays base64. A subscription with
+    payload unwrapping must write metadata; its messages are given in the same form, of the attributes
+    those that are named here.
 
     Raises:
         ConfigError: see `Source`; no service account; a key set without a key; PyJWT is not installed.
@@ -126,7 +132,8 @@ class GooglePubSub(TimedSource):
 
     def normalize(self, request: HttpRequest) -> list[Incoming]:
         """Give the one message of the body."""
-        body = parse_object(request.body)
+        is_unwrapped = bool(request.header_values(f"{METADATA}message-id"))
+        body = _wrapped(request) if is_unwrapped else parse_object(request.body)
         found = body.get("message")
         message: dict[str, Any] = found if isinstance(found, dict) else {}
         found = message.get("attributes")
@@ -170,3 +177,19 @@ class GooglePubSub(TimedSource):
             "Content-Type": "application/json",
             "Authorization": f"Bearer {jwt.encode(claims, key, algorithm='RS256')}",
         }
+
+
+def _wrapped(request: HttpRequest) -> dict[str, Any]:
+    """Give a push whose body is the message's data alone in the form of any other."""
+    attributes = {name: request.header(name) for name in (*_TYPE_ATTRIBUTES, "objectId")}
+    message: dict[str, Any] = {
+        "data": base64.b64encode(request.body).decode(),
+        "messageId": sole_text_header(request, f"{METADATA}message-id"),
+        "publishTime": request.header(f"{METADATA}publish-time"),
+        "orderingKey": request.header(f"{METADATA}ordering-key"),
+        "attributes": {name: value for name, value in attributes.items() if value is not None},
+    }
+    return {
+        "message": {name: value for name, value in message.items() if value},
+        "subscription": request.header(f"{METADATA}subscription-name"),
+    }

@@ -1,27 +1,25 @@
 """Mailgun: an HMAC of a time and a random token, both in the body; **the event is not covered**.
 
-Whoever captured one delivery could therefore put any event under its signature. What came first
-under a token is remembered, the same again is a retry, and anything else is refused. The memory is
-this process's and bounded; the signed time bounds how long it is needed.
+Whoever captured one delivery could therefore put any event under its signature. So what came first
+under a token is remembered in the store, the same again is a retry, and anything else is refused. The
+signed time bounds for how long that is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
-from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
-from onceward.core.duration import Duration
+from onceward.core.arrival import UNVERIFIED, Incoming, LooseProof, Outcome, Verified
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
+from onceward.core.ids import content_hash
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import derived_id, identifier, parse_object, subject_or_none
 from onceward.sources.parts.fields import seconds_ms
 from onceward.sources.parts.forms import URLENCODED, is_form, read_form
-from onceward.sources.parts.once_memory import OnceMemory
 from onceward.sources.parts.replies import EMPTY_200, when_taken
 from onceward.sources.parts.shape import object_of
 from onceward.sources.parts.unsigned_body import text_bytes
@@ -55,19 +53,8 @@ class Mailgun(TimedSource):
     docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=8)
 
-    def __init__(
-        self,
-        *,
-        name: str | None = None,
-        secrets: str | Sequence[str] = (),
-        insecure: bool = False,
-        tolerance: Duration | None = None,
-    ) -> None:
-        super().__init__(name=name, secrets=secrets, insecure=insecure, tolerance=tolerance)
-        self._memory = OnceMemory()
-
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
-        """Check the signature, the age, and that nothing else came under the same token."""
+        """Check the signature and the age; that nothing else came under the token is left to the store."""
         if self.insecure:
             return UNVERIFIED
         try:
@@ -82,9 +69,13 @@ class Mailgun(TimedSource):
                 refusal = error
                 continue
             self.check_age(sent_at_ms, now_ms)
-            if not self._memory.is_first_or_same(token, derived_id(_without_proof(body))):
-                raise SignatureInvalid("another event came under the same token before")
-            return Verified(index, sent_at_ms)
+            assert self.tolerance is not None  # as of `tolerance_default`
+            loose = LooseProof(
+                content_hash(token),
+                derived_id(_without_proof(body)),
+                sent_at_ms + self.tolerance // timedelta(milliseconds=1),
+            )
+            return Verified(index, sent_at_ms, loose)
         raise refusal
 
     def _matching(self, proof: dict[str, Any]) -> tuple[int, int, bytes]:

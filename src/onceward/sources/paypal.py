@@ -1,28 +1,26 @@
 """PayPal: an RSA signature over ``id|time|webhook id|CRC32 of the body``, certificate by address.
 
 A CRC is no hash: whoever can change the body can keep its CRC. What came first under a signature is
-therefore remembered, in this process and within bounds, and another body under it is refused. A
-certificate's dates are not looked at: what makes it trusted is that it came from PayPal over https.
+therefore remembered in the store, and another body under it is refused. A certificate's dates are not looked at: what makes it trusted is that it came from PayPal over https.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar
 
-from onceward.core.arrival import UNVERIFIED, Incoming, Verified
+from onceward.core.arrival import UNVERIFIED, Incoming, LooseProof, Verified
 from onceward.core.duration import Duration
 from onceward.core.errors import ConfigError, SignatureInvalid
+from onceward.core.ids import content_hash
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import derived_id, identifier, parse_object, subject_or_none
 from onceward.sources.parts.asymmetric import decoded_base64, public_key, verifies
 from onceward.sources.parts.fetching import Documents, Fetch
 from onceward.sources.parts.fields import iso_or_none
-from onceward.sources.parts.once_memory import OnceMemory
 from onceward.sources.parts.private_keys import rsa_key_at, rsa_signature
 from onceward.sources.parts.secret import joined_texts, secrets_from
 from onceward.sources.signing import iso_ms, sole_header
@@ -91,7 +89,6 @@ class PayPal(TimedSource):
         ]
         self.is_blocking = not self._keys and not insecure
         self._documents = Documents(fetch)
-        self._memory = OnceMemory()
         self._private_keys = secrets_from(private_keys, source=self.name)
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
@@ -112,9 +109,13 @@ class PayPal(TimedSource):
             message = b"|".join((transmission_id, sent_at, webhook_id.key, crc))
             if any(verifies(key, message, signature, "rsa-sha256") for key in keys):
                 self.check_age(sent_at_ms, now_ms)
-                if not self._memory.is_first_or_same(message, hashlib.sha256(request.body).hexdigest()):
-                    raise SignatureInvalid("another body came under the same signature before")
-                return Verified(index, sent_at_ms)
+                until_ms = (
+                    None
+                    if self.tolerance is None
+                    else sent_at_ms + self.tolerance // timedelta(milliseconds=1)
+                )
+                loose = LooseProof(content_hash(message), content_hash(request.body), until_ms)
+                return Verified(index, sent_at_ms, loose)
         raise SignatureInvalid(f"the signature does not match, {len(self.secrets)} webhook ids tried")
 
     def _fetched_key(self, given: bytes, now_ms: int) -> PublicKey:

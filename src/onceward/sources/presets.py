@@ -139,7 +139,8 @@ class Dropbox(Generic):
 class Box(Generic):
     """Box signs with two keys in two headers, so that one can be changed; list both as secrets.
 
-    ``BOX-DELIVERY-ID`` is new on every attempt and the body's id stays.
+    ``BOX-DELIVERY-ID`` is new on every attempt and the body's id stays. Version and algorithm must be
+    the ones that Box documents, as its own libraries have it, though nothing is chosen by them.
     """
 
     kind: ClassVar[str] = "box"

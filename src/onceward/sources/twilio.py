@@ -2,7 +2,9 @@
 
 Names are sorted, and values of one name de-duplicated and sorted. With JSON the address carries
 ``bodySHA256``, and the signature covers the address alone. Whether Twilio counts a port in depends
-on the product, so the address is tried with and without.
+on the product, so the address is tried with and without. Where a rule of the account says so, a shared
+key signs in place of the auth token; a header says which and with which hash, and stands outside the
+signature, so it only ever chooses among the shared keys.
 """
 
 from __future__ import annotations
@@ -42,12 +44,15 @@ from onceward.sources.parts.forms import (
     signed_fields,
 )
 from onceward.sources.parts.replies import when_taken
+from onceward.sources.parts.secret import joined_texts
 from onceward.sources.parts.shape import malformed
 from onceward.sources.signing import base64_hmac, matching_secret, sole_header
 
 HEADER = "X-Twilio-Signature"
 TOKEN_HEADER = "I-Twilio-Idempotency-Token"  # noqa: S105 (a header's name)
 _PRODUCTS = "Look at which of Twilio's products sends to this address."
+SETTINGS_HEADER = "X-Twilio-Webhooks-Signature-Settings"
+_ALGORITHMS = {b"HMAC_SHA1": "sha1", b"HMAC_SHA256": "sha256"}
 HASH_FIELD = "bodySHA256"
 TWIML = b'<?xml version="1.0" encoding="UTF-8"?><Response/>'
 # Field with the state, what it is a state of; the first that is there counts.
@@ -75,6 +80,8 @@ class Twilio(Source):
         name: see `Source`.
         secrets: the account's auth token; list the new one beside it before it is promoted.
         insecure: see `Source`.
+        shared_keys: the secrets of the shared keys with which webhook rules have Twilio sign. They stand
+            behind the auth tokens in `secrets`.
         public_url: the base under which Twilio reaches the app, where proxies hide it, e.g.
             ``https://hooks.example.com``; path and query are those of the request.
 
@@ -86,7 +93,7 @@ class Twilio(Source):
 
     kind: ClassVar[str] = "twilio"
     docs_url: ClassVar[str] = "https://www.twilio.com/docs/usage/webhooks/webhooks-security"
-    docs_date: ClassVar[str] = "2026-11-29"
+    docs_date: ClassVar[str] = "2026-11-30"
     # Of event streams; other webhooks are tried again only where the address asks for it.
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=4)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=15)
@@ -98,9 +105,11 @@ class Twilio(Source):
         name: str | None = None,
         secrets: str | Sequence[str] = (),
         insecure: bool = False,
+        shared_keys: str | Sequence[str] = (),
         public_url: str | None = None,
     ) -> None:
-        super().__init__(name=name, secrets=secrets, insecure=insecure)
+        super().__init__(name=name, secrets=joined_texts(secrets, shared_keys), insecure=insecure)
+        self._token_count = len(joined_texts(secrets))
         self.public_url = checked_public_url(public_url, source=self.name)
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
@@ -108,6 +117,10 @@ class Twilio(Source):
         if self.insecure:
             return UNVERIFIED
         given = sole_header(request, HEADER)
+        keys, first, algorithm = self.secrets[: self._token_count], 0, "sha1"
+        if request.header_values(SETTINGS_HEADER):
+            keys, first = self.secrets[self._token_count :], self._token_count
+            algorithm = _algorithm_in(sole_header(request, SETTINGS_HEADER))
         urls = called_urls(request, self.public_url)
         suffix = signed_fields(request.body) if _has_fields(request) else b""
         if not suffix:
@@ -116,9 +129,8 @@ class Twilio(Source):
         refusal: SignatureInvalid | None = None
         for url in dict.fromkeys(variant for called in urls for variant in _port_variants(called)):
             try:
-                return Verified(
-                    matching_secret(self.secrets, url + suffix, [given], "sha1", encoding="base64")
-                )
+                index = matching_secret(keys, url + suffix, [given], algorithm, encoding="base64")
+                return Verified(first + index)
             except SignatureInvalid as error:
                 refusal = error
         raise refusal or SignatureInvalid("the address that Twilio called cannot be read")
@@ -167,11 +179,14 @@ class Twilio(Source):
         """
         is_json = body.lstrip()[:1] in (b"{", b"[")
         message = url.encode("utf-8") + (b"" if is_json else signed_fields(body))
-        signature = base64_hmac(self.signing_key(secret_index), message, "sha1")
+        is_shared = secret_index >= self._token_count
+        signature = base64_hmac(self.signing_key(secret_index), message, "sha256" if is_shared else "sha1")
         headers = {
             "Content-Type": "application/json" if is_json else URLENCODED,
             HEADER: signature.decode(),
         }
+        if is_shared:
+            headers[SETTINGS_HEADER] = "key=local,algorithm=HMAC_SHA256"
         return headers | ({TOKEN_HEADER: event_id} if event_id and not is_json else {})
 
     def signed_request(
@@ -191,6 +206,15 @@ class Twilio(Source):
         return super().signed_request(
             body, now_ms, event_id=event_id, event_type=event_type, secret_index=secret_index, url=url
         )
+
+
+def _algorithm_in(settings: bytes) -> str:
+    """Give the hash that a header such as ``key=…,algorithm=HMAC_SHA256`` names."""
+    pairs = [part.strip().partition(b"=") for part in settings.split(b",")]
+    named = [value for name, _, value in pairs if name == b"algorithm"]
+    if len(named) != 1 or named[0] not in _ALGORITHMS:
+        raise SignatureInvalid(f"{SETTINGS_HEADER} names no algorithm that is known")
+    return _ALGORITHMS[named[0]]
 
 
 def _has_fields(request: HttpRequest) -> bool:

@@ -179,6 +179,7 @@ _OF_NO_RUN = frozenset(
         "skipped",
         "workflow",
         "notice_address",
+        "proof",
     }
 )
 

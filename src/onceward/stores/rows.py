@@ -92,6 +92,7 @@ TABLES = (
     "promise",
     "notice_address",
     "notice",
+    "proof",
 )
 """Every table with rows of a namespace, without prefix."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onceward.core import arrival, errors, failpoints
-from onceward.core.arrival import Incoming, Verified
+from onceward.core.arrival import Incoming, LooseProof, Verified
 from onceward.core.messages import HttpRequest
 from onceward.runtime.tracing import receiving, safely
 from onceward.sources.base import Source
@@ -32,13 +32,13 @@ class AppIntake:
         return self._app.worker.now_ms()
 
     async def healthy(self) -> bool:
-        """Say whether the store answers."""
+        """Say whether the store answers, and takes what is written."""
         try:
             worker = self._app.worker
             await worker.read(worker.store.look, worker.process_id, [])
         except errors.OncewardError:
             return False
-        return not worker.is_draining
+        return worker.is_heard and not worker.is_draining
 
     async def accept(
         self, source: str, request: HttpRequest, incoming: Sequence[Incoming], verified: Verified
@@ -60,6 +60,15 @@ class AppIntake:
         if failpoints.is_armed():
             failpoints.hit("accept.before_reply")
         return accepted
+
+    async def is_first_under(self, source: str, proof: LooseProof) -> bool:
+        """Say whether nothing else came under a signature; it is remembered durably by then."""
+        try:
+            worker = self._app.worker
+            first: str = await worker.read(worker.store.first_under, source, proof, worker.now_ms())
+        except errors.ConfigError as error:
+            raise _not_open() from error
+        return first == proof.content_hash
 
     async def keep_unparsed(
         self, source: str, request: HttpRequest, verified: Verified, error: str, told_by: Sequence[str]

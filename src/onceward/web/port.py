@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias
 
-from onceward.core.arrival import Accepted, Incoming, Verified
+from onceward.core.arrival import Accepted, Incoming, LooseProof, Verified
 from onceward.core.messages import HttpRequest
 from onceward.sources.base import Source
 
@@ -35,6 +35,14 @@ class Intake(Protocol):
         Raises:
             StoreUnavailable: nothing is known to be stored; the sender is asked to try again.
             NotStorable: a payload can never be stored as the source gave it.
+        """
+        ...
+
+    async def is_first_under(self, source: str, proof: LooseProof) -> bool:
+        """Say whether nothing else came under a signature that covers nothing, and have it remembered.
+
+        Raises:
+            StoreUnavailable: nothing is known to be stored.
         """
         ...
 

@@ -253,6 +253,15 @@ class Receiver:
             log_fault(name, error)
             return self._not_genuine(source, SignatureInvalid("the source's verify failed"), None)
 
+        if verified.loose_proof is not None:
+            try:
+                is_first = await self._intake.is_first_under(name, verified.loose_proof)
+            except StoreUnavailable as error:
+                return self._refuse_busy(source, replies.UNAVAILABLE, error.what)
+            if not is_first:
+                error = SignatureInvalid("something else came under the same signature before")
+                return self._not_genuine(source, error, None)
+
         if head.encoding and source.encoded_bodies == "as-sent":
             inflation = self._inflated(source, request, head.encoding)
             if isinstance(inflation, HttpResponse):

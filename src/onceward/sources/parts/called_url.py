@@ -16,7 +16,7 @@ def checked_public_url(public_url: str | None, *, source: str) -> str | None:
     """Give a configured public URL without a slash at its end.
 
     Raises:
-        ConfigError: it is no http(s) address, or has a query or fragment.
+        ConfigError: it is no http(s) address, or has a fragment.
     """
     if public_url is None:
         return None
@@ -25,7 +25,7 @@ def checked_public_url(public_url: str | None, *, source: str) -> str | None:
         is_usable = (
             parts.scheme in ("http", "https")
             and bool(parts.hostname)
-            and not (parts.query or parts.fragment)
+            and not parts.fragment
             and public_url.isascii()
             and public_url.isprintable()
             and " " not in public_url
@@ -36,10 +36,9 @@ def checked_public_url(public_url: str | None, *, source: str) -> str | None:
         raise ConfigError(
             f"Source {source!r} has public_url={public_url!r}.",
             means="The sender signs the address that it calls, and no delivery can have come to this one.",
-            todo="Give the address as the sender knows it, e.g. https://example.com, or with its path; a "
-            "query is taken from each request.",
+            todo="Give the address as the sender knows it, e.g. https://example.com, or with its path.",
         )
-    return public_url.rstrip("/")
+    return public_url if parts.query else public_url.rstrip("/")
 
 
 def called_urls(request: HttpRequest, public_url: str | None) -> list[bytes]:
@@ -48,7 +47,8 @@ def called_urls(request: HttpRequest, public_url: str | None) -> list[bytes]:
     Args:
         request: as it came.
         public_url: as `checked_public_url` gave it: scheme and host, to which the request's path is
-            added; with a path, the base that a proxy cuts off or the whole registered address.
+            added; with a path, the base that a proxy cuts off or the whole registered address. Its query
+            counts where the request has none; a sender calls with the one that is registered, and more.
 
     Raises:
         SignatureInvalid: neither the configuration nor the request says it.
@@ -57,8 +57,10 @@ def called_urls(request: HttpRequest, public_url: str | None) -> list[bytes]:
         if not request.url:
             raise SignatureInvalid("the address that was called is not known; set public_url")
         return [_as_sent(request.url)]
-    query = f"?{request.query}" if request.query else ""
     parts = urlsplit(public_url)
+    query = request.query or parts.query
+    query = f"?{query}" if query else ""
+    public_url = public_url.partition("?")[0].rstrip("/")
     origin, base_path = f"{parts.scheme}://{parts.netloc}", parts.path
     if not base_path:
         return [_as_sent(f"{origin}{request.path}{query}")]

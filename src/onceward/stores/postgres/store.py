@@ -16,6 +16,7 @@ import msgspec
 import psycopg
 
 from onceward.core import failpoints
+from onceward.core.arrival import PROOF_MARGIN_MS, LooseProof
 from onceward.core.model import (
     AuditRow,
     Millis,
@@ -353,6 +354,19 @@ class PostgresStore(PostgresWaits, StoredAccess, StoredNotices, StoredRetention)
         """Add the body to a delivery whose event has another payload than it brought."""
         row = {"delivery_id": delivery_id, "body": body}
         self._control(self._call("keep_body", rows=encode_rows([row])))
+
+    def first_under(self, source: str, proof: LooseProof, now: Millis) -> str:
+        """Give the hash of what came first under a signature, which is remembered now if it is new."""
+        new = parameters(
+            source=source,
+            proof_hash=proof.proof_hash,
+            content_hash=proof.content_hash,
+            until_at=proof.until_ms,
+        )
+        forget = self._call("forget_proofs", **parameters(before=now - PROOF_MARGIN_MS))
+        first = self._call("first_under", **new)
+        _, ((found,),) = self._control_link.run(lambda session: session.execute_both(forget, first))
+        return str(found)
 
     def keep_unparsed(self, row: UnparsedRow) -> None:
         """Keep a delivery that cannot be read, or count it where it is kept already."""

@@ -581,6 +581,19 @@ update {t}delivery d set body = decode(b.body, 'base64')
 from json_to_recordset(:rows) as b (delivery_id text, body text)
 where d.namespace = :namespace and d.delivery_id = b.delivery_id and d.part = 0 and d.body is null
 
+-- name: first_under
+-- Whoever comes second waits for the first to commit, and is given its row.
+insert into {t}proof as p (namespace, source, proof_hash, content_hash, until_at)
+values (:namespace, :source, :proof_hash, :content_hash, :until_at)
+on conflict (namespace, source, proof_hash) do update set content_hash = p.content_hash
+returning p.content_hash
+
+-- name: forget_proofs
+delete from {t}proof where (namespace, source, proof_hash) in (
+  select namespace, source, proof_hash from {t}proof
+  where namespace = :namespace and until_at is not null and until_at < :before
+  order by until_at limit 100 for update skip locked)
+
 -- name: keep_unparsed
 insert into {t}unparsed (namespace, source, content_hash, delivery_id, received_at, last_at, copies, error,
   request, body, secret_index, sent_at)

@@ -55,6 +55,16 @@ on conflict (namespace, source, event_id) do update set count = count + 1, last_
 -- name: keep_body
 update {t}delivery set body = ?3 where namespace = ?1 and delivery_id = ?2 and part = 0 and body is null
 
+-- name: first_under
+insert into {t}proof (namespace, source, proof_hash, content_hash, until_at) values (?, ?, ?, ?, ?)
+on conflict (namespace, source, proof_hash) do update set content_hash = content_hash
+returning content_hash
+
+-- name: forget_proofs
+delete from {t}proof where namespace = ?1 and (source, proof_hash) in (
+  select source, proof_hash from {t}proof
+  where namespace = ?1 and until_at is not null and until_at < ?2 order by until_at limit 100)
+
 -- name: keep_unparsed
 insert into {t}unparsed (namespace, source, content_hash, delivery_id, received_at, last_at, copies, error,
   request, body, secret_index, sent_at)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onceward.core import errors, failpoints
+from onceward.core.arrival import PROOF_MARGIN_MS, LooseProof
 from onceward.core.awaiting import places_of_batch
 from onceward.core.model import (
     AuditRow,
@@ -368,6 +369,14 @@ class SqliteStore(SqliteWaits, StoredAccess, StoredNotices, StoredRetention):
         """Add the body to a delivery whose event has another payload than it brought."""
         with self._connections.writing() as connection:
             connection.execute(self._sql["keep_body"], (self.namespace, delivery_id, body))
+
+    def first_under(self, source: str, proof: LooseProof, now: Millis) -> str:
+        """Give the hash of what came first under a signature, which is remembered now if it is new."""
+        with self._connections.writing() as connection:
+            connection.execute(self._sql["forget_proofs"], (self.namespace, now - PROOF_MARGIN_MS))
+            new = (self.namespace, source, proof.proof_hash, proof.content_hash, proof.until_ms)
+            ((first,),) = connection.execute(self._sql["first_under"], new).fetchall()
+            return str(first)
 
     def keep_unparsed(self, row: UnparsedRow) -> None:
         """Keep a delivery that cannot be read, or count it where it is kept already."""

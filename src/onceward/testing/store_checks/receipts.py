@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from onceward.core.arrival import PROOF_MARGIN_MS, LooseProof
 from onceward.core.model import RefusalRow, UnparsedRow
 from onceward.core.ports import Accept, DeliveryFilter
 from onceward.testing.store_scene import START, Process, StoreFactory, delivery, event
@@ -83,6 +84,33 @@ def unparsed_deliveries_are_listed_and_forgotten_one_by_one(stores: StoreFactory
     assert listed() == ["hash-2", "hash-1", "hash-0"]
     process.store.forget_unparsed(_unparsed("hash-1", source="github"))
     assert listed() == ["hash-2", "hash-0"]
+
+
+def what_came_first_under_a_signature_stays(stores: StoreFactory) -> None:
+    """Whatever comes under it later, from whichever process; each source and namespace has its own."""
+    process, other, elsewhere = Process(stores), stores.open(), stores.open("other")
+    genuine = LooseProof("proof", "first", START)
+    forged = LooseProof("proof", "second")
+
+    assert process.store.first_under("mailgun", genuine, START) == "first"
+    assert other.first_under("mailgun", forged, START) == "first"
+    assert other.first_under("mailgun", genuine, START) == "first"
+    assert other.first_under("paypal", forged, START) == "second"
+    assert elsewhere.first_under("mailgun", forged, START) == "second"
+
+
+def a_signature_that_is_too_old_anyhow_is_forgotten(stores: StoreFactory) -> None:
+    """An hour after its time, when another comes; one without a time stays."""
+    store = Process(stores).store
+    late = START + PROOF_MARGIN_MS
+    store.first_under("mailgun", LooseProof("timed", "first", START), START)
+    store.first_under("mailgun", LooseProof("endless", "first"), START)
+
+    store.first_under("mailgun", LooseProof("another", "x", late), late)
+    assert store.first_under("mailgun", LooseProof("timed", "second", START), late) == "first"
+    store.first_under("mailgun", LooseProof("another", "x", late), late + 1)
+    assert store.first_under("mailgun", LooseProof("timed", "second", START), late + 1) == "second"
+    assert store.first_under("mailgun", LooseProof("endless", "second"), late + 1) == "first"
 
 
 def refusals_add_up_by_source_and_reason(stores: StoreFactory) -> None:

@@ -444,3 +444,15 @@ create table {t}notice (
 ){packed};
 create index {i}notice_due on {t}notice (namespace, due_at) where due_at is not null;
 create index {i}notice_time on {t}notice (namespace, at, notice_id){if_at};
+
+-- What came first under a signature that covers nothing of it, so that nothing else is taken under it
+-- by any process. until_at: it is refused for its age from then on; without one the row stays.
+create table {t}proof (
+    until_at {int},
+    namespace {key} not null,
+    source {key} not null,
+    proof_hash {key} not null,
+    content_hash {key} not null,
+    primary key (namespace, source, proof_hash)
+){packed};
+create index {i}proof_until on {t}proof (namespace, until_at) where until_at is not null;

@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 
-from onceward.console.port import Action, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import Action, Completion, DeliveryQuery, Emit, EventQuery, RunQuery
 from onceward.console.views import (
     ActionReply,
     AuditView,
     BulkReply,
     Counts,
     DeliveryView,
+    EmitReply,
     EventDetail,
     EventSummary,
     Overview,
@@ -128,6 +129,15 @@ class FakeConsole:
     async def redeliver(self, delivery_id: str, *, actor: str) -> Mapping[str, Any]:
         self._note((delivery_id, actor))
         return {"events": []}
+
+    async def emit(self, emit: Emit) -> EmitReply:
+        self._note(emit)
+        event = EventSummary(source=f"emit/{emit.type}", id=emit.id or "e1", type=emit.type, received_at=NOW)
+        return EmitReply(event=event, is_duplicate=False, runs=[], skipped=[])
+
+    async def complete(self, run_id: str, completion: Completion) -> ActionReply:
+        self._note((run_id, completion))
+        return ActionReply(run_id=run_id, verb="complete", effect="completed", text="It goes on.")
 
     async def sources(self) -> list[SourceView]:
         self._note("sources")

@@ -13,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from onceward.console.port import RunQuery
+from onceward.console.port import Completion, Emit, RunQuery
 from onceward.core.errors import (
     ConfigError,
     LeaseLost,
@@ -53,6 +53,8 @@ def address(endpoint: Endpoint) -> str:
 def body_of(endpoint: Endpoint) -> Any:
     if endpoint.path == "/runs/bulk":
         return BULK
+    if endpoint.path == "/events":
+        return {"type": "order.paid"}
     return BODY_OF.get(endpoint.path.rsplit("/", 1)[1], {})
 
 
@@ -375,6 +377,19 @@ async def test_fields_of_a_body_are_those_of_the_action(world: World) -> None:
     assert (action.from_step, action.payload, action.keep, action.plan, action.request_id) == (
         *("charge", {"a": 1}, ["load"], "p1", "r1"),
     )
+
+
+@pytest.mark.anyio
+async def test_an_event_and_the_end_of_a_promise_reach_the_console_with_who_asks(world: World) -> None:
+    told = await post(world, "/events", {"type": "paid", "payload": [1]}, **{"Idempotency-Key": "r1"})
+    await post(world, "/runs/run_1/complete", {"promise": "approval", "value": "yes", "request_id": "r2"})
+
+    assert world.console.asked == [
+        Emit(type="paid", actor="token:caller", payload=[1], request_id="r1"),
+        ("run_1", Completion(actor="token:caller", promise="approval", value="yes", request_id="r2")),
+    ]
+    assert told.json()["event"]["type"] == "paid"
+    assert (await post(world, "/events", {"type": "paid", "actor": "ann"})).status_code == 400
 
 
 @pytest.mark.anyio

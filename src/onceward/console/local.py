@@ -11,8 +11,17 @@ import msgspec
 
 from onceward.console import asking, shaping
 from onceward.console.acting import Acting
+from onceward.console.making import Making
 from onceward.console.overview import overview_of
-from onceward.console.port import COUNT_MAX, Action, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import (
+    COUNT_MAX,
+    Action,
+    Completion,
+    DeliveryQuery,
+    Emit,
+    EventQuery,
+    RunQuery,
+)
 from onceward.console.shaping import Shaping
 from onceward.console.views import (
     ActionReply,
@@ -20,6 +29,7 @@ from onceward.console.views import (
     BulkReply,
     Counts,
     DeliveryView,
+    EmitReply,
     EventDetail,
     EventSummary,
     Overview,
@@ -69,6 +79,7 @@ class LocalConsole:
         self._app = app
         self._shaping = Shaping(Redaction((app.settings.redact or "").split()))
         self._acting = Acting(app, self)
+        self._making = Making(app, self)
 
     async def _ask(self, read: Callable[..., Any], *args: Any) -> Any:
         return await self._app.worker.read(read, *args)
@@ -153,12 +164,16 @@ class LocalConsole:
                 look=REPLAYS_LOOK_MAX,
             )
         )
+        waits = await self._ask(store.waits_of, run_id)
+        promises = await self._ask(store.promises, shaping.promise_hashes(steps))
         waits_for = shaping.waits_for(row, current, one, self._app.worker.now_ms())
         return RunDetail(
             run=shape.run(one),
             event=None if event is None else shaping.event_summary(event),
             payload=None if event is None else shape.json(event.payload),
-            steps=shape.steps(steps, row, number, self._app.settings.namespace),
+            steps=shaping.with_waits(
+                shape.steps(steps, row, number, self._app.settings.namespace), steps, waits, promises
+            ),
             shown_generation=number,
             attempts=[shape.attempt(attempt) for attempt in attempts],
             audits=[shape.audit(audit) for audit in audits],
@@ -370,6 +385,27 @@ class LocalConsole:
             ConfigError: there is no such verb, or what it is given cannot be used.
         """
         return await self._acting.act(run_id, action)
+
+    async def emit(self, emit: Emit) -> EmitReply:
+        """Store an event, start what subscribed to it, and end what waits for it; with a request id, once.
+
+        Raises:
+            ConfigError: the type, id, subject or source cannot be used.
+            IdClash: the id exists with another payload.
+            StateConflict: the request was another action.
+        """
+        return await self._making.emit(emit)
+
+    async def complete(self, run_id: str, completion: Completion) -> ActionReply:
+        """End an open promise of a run.
+
+        Raises:
+            NotFound: no such run, or it made no such promise.
+            AlreadyCompleted: it was ended before, with something else.
+            PromiseOver: it has expired, or its run has ended or was restarted.
+            ConfigError: several are open, and none is named.
+        """
+        return await self._making.complete(run_id, completion)
 
     async def bulk(
         self,

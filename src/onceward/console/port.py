@@ -17,6 +17,7 @@ from onceward.console.views import (
     BulkReply,
     Counts,
     DeliveryView,
+    EmitReply,
     EventDetail,
     EventSummary,
     Overview,
@@ -134,6 +135,47 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     plan: str | None = None
 
 
+class Emit(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that somebody makes by hand.
+
+    Attributes:
+        type: what happened.
+        actor: who asks, for the audit.
+        payload: JSON.
+        id: the same id gives the same event; by default the request's id, else drawn.
+        subject: what it is about.
+        source: whom it stands in for; by default it is an event of our own. It then takes no *id*, since
+            one of the sender's own must never be taken away from it.
+        request_id: the same id does it once.
+    """
+
+    type: str
+    actor: str
+    payload: Any = None
+    id: str | None = None
+    subject: str | None = None
+    source: str | None = None
+    request_id: str | None = None
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """How a promise of a run is to end, without its token.
+
+    Attributes:
+        actor: who asks, for the audit.
+        promise: of which step, where the run has several that are open.
+        value: what the run gets.
+        reason: set, the promise fails with it instead.
+        request_id: the same id does it once.
+    """
+
+    actor: str
+    promise: str | None = None
+    value: Any = None
+    reason: str | None = None
+    request_id: str | None = None
+
+
 class Console(Protocol):
     """What a person asks of a store.
 
@@ -178,6 +220,14 @@ class Console(Protocol):
 
     async def redeliver(self, delivery_id: str, *, actor: str) -> Mapping[str, Any]:
         """Feed a stored raw request in again; give what became of it."""
+        ...
+
+    async def emit(self, emit: Emit) -> EmitReply:
+        """Store an event, start what subscribed to it, and end what waits for it."""
+        ...
+
+    async def complete(self, run_id: str, completion: Completion) -> ActionReply:
+        """End an open promise of a run."""
         ...
 
     async def sources(self) -> list[SourceView]:

@@ -103,6 +103,32 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     pruned_at: Millis | None = None
 
 
+class ExpectedView(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that would end an open wait.
+
+    Attributes:
+        type: of the event.
+        subject: what it must be about; None for whatever.
+        source: who must say so; None for an event of our own, as `emit` makes it.
+        until_at: when it is too late.
+        condition: what must hold for it besides, as it is stored.
+    """
+
+    type: str
+    subject: str | None = None
+    source: str | None = None
+    until_at: Millis | None = None
+    condition: Any = None
+
+
+class PromiseView(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a promise: ``open``, ``completed``, ``failed`` or ``expired``."""
+
+    state: str
+    expires_at: Millis | None = None
+    ended_at: Millis | None = None
+
+
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
     """A step's record.
 
@@ -111,6 +137,8 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
         idempotency_key: what it hands to others; None where its kind has none.
         effect: ``pure``, ``own database`` or ``outside``; None where it is not known.
         question: what a person is to decide, where its outcome is unknown; see ``answer``.
+        awaits: the events of which one ends it, where it is an open wait.
+        promise: what became of it, where it made one.
     """
 
     name: str
@@ -133,6 +161,8 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     effect: str | None = None
     question: Any = None
+    awaits: list[ExpectedView] = []
+    promise: PromiseView | None = None
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
@@ -396,6 +426,24 @@ class ActionReply(msgspec.Struct, frozen=True, kw_only=True):
     generation: int | None = None
     attempt: int | None = None
     is_duplicate: bool = False
+
+
+class EmitReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an event that an operator made.
+
+    Attributes:
+        event: as it is stored.
+        is_duplicate: it was there before, by the same id or request; nothing was stored now.
+        runs: of it.
+        skipped: workflows that want it and have no run of it, and why.
+        waits: runs with a wait that it fits; each takes the first event that does.
+    """
+
+    event: EventSummary
+    is_duplicate: bool
+    runs: list[RunSummary]
+    skipped: list[SkippedView]
+    waits: list[str] = []
 
 
 class BulkReply(msgspec.Struct, frozen=True, kw_only=True):

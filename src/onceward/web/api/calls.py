@@ -11,13 +11,14 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from onceward.console.port import Action, Console, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import Action, Completion, Console, DeliveryQuery, Emit, EventQuery, RunQuery
 from onceward.console.views import (
     ActionReply,
     AuditView,
     BulkReply,
     Counts,
     DeliveryView,
+    EmitReply,
     EventDetail,
     EventSummary,
     Overview,
@@ -186,6 +187,33 @@ def _acting(verb: str) -> Answer:
     return act
 
 
+async def _emit(call: Call) -> EmitReply:
+    asked: bodies.Emit = call.body
+    return await call.console.emit(
+        Emit(
+            type=asked.type,
+            actor=call.who.name,
+            payload=asked.payload,
+            id=asked.id,
+            subject=asked.subject,
+            source=asked.source,
+            request_id=call.request_id,
+        )
+    )
+
+
+async def _complete(call: Call) -> ActionReply:
+    asked: bodies.Complete = call.body
+    completion = Completion(
+        actor=call.who.name,
+        promise=asked.promise,
+        value=asked.value,
+        reason=asked.reason,
+        request_id=call.request_id,
+    )
+    return await call.console.complete(call.parts["run_id"], completion)
+
+
 async def _redeliver(call: Call) -> Any:
     return await call.console.redeliver(call.parts["delivery_id"], actor=call.who.name)
 
@@ -292,6 +320,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *_ACTIONS,
     Endpoint(
         method="POST",
+        path="/runs/{run_id}/complete",
+        does="End an open promise of a run, without its token.",
+        gives=ActionReply,
+        answer=_complete,
+        role=Role.OPERATOR,
+        body=bodies.Complete,
+        errors=(404, 409),
+        tag="acting",
+    ),
+    Endpoint(
+        method="POST",
         path="/runs/bulk",
         does="Do one thing to every run that a filter finds, or say what that would be.",
         gives=BulkReply,
@@ -317,6 +356,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         gives=Page[EventSummary],
         answer=_events,
         query=EventQuery,
+    ),
+    Endpoint(
+        method="POST",
+        path="/events",
+        does="Make an event: start what subscribed to it, and end what waits for it.",
+        gives=EmitReply,
+        answer=_emit,
+        role=Role.OPERATOR,
+        body=bodies.Emit,
+        errors=(409,),
+        tag="acting",
     ),
     Endpoint(
         method="GET",

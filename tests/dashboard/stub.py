@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from onceward.console.port import Action, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import Action, Completion, DeliveryQuery, Emit, EventQuery, RunQuery
 from onceward.console.views import BulkReply
 from onceward.core.errors import ConfigError, OncewardError
 
@@ -61,6 +61,12 @@ class StubConsole:
 
     async def redeliver(self, delivery_id: str, *, actor: str) -> Any:
         return self._give("redeliver", delivery_id, actor)
+
+    async def emit(self, emit: Emit) -> Any:
+        return self._give("emit", emit)
+
+    async def complete(self, run_id: str, completion: Completion) -> Any:
+        return self._give("complete", run_id, completion)
 
     async def sources(self) -> Any:
         return self._give("sources")

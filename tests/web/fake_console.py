@@ -8,7 +8,16 @@ from typing import Any
 
 import msgspec
 
-from onceward.console.port import Action, Completion, DeliveryQuery, Emit, EventQuery, RunQuery
+from onceward.console.port import (
+    Action,
+    Completion,
+    DeliveryQuery,
+    Emit,
+    EventQuery,
+    ExportQuery,
+    Prune,
+    RunQuery,
+)
 from onceward.console.views import (
     ActionReply,
     AuditView,
@@ -18,8 +27,10 @@ from onceward.console.views import (
     EmitReply,
     EventDetail,
     EventSummary,
+    ExportPage,
     Overview,
     Page,
+    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,
@@ -138,6 +149,14 @@ class FakeConsole:
     async def complete(self, run_id: str, completion: Completion) -> ActionReply:
         self._note((run_id, completion))
         return ActionReply(run_id=run_id, verb="complete", effect="completed", text="It goes on.")
+
+    async def prune(self, asked: Prune) -> PruneReply:
+        self._note(asked)
+        return PruneReply(is_dry_run=asked.dry_run, what="runs", looked=3, next="more")
+
+    async def export(self, query: ExportQuery) -> ExportPage:
+        self._note(query)
+        return ExportPage(rows=[msgspec.Raw(b'{"row":"event","id":1.0}')], next="more")
 
     async def sources(self) -> list[SourceView]:
         self._note("sources")

@@ -13,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from onceward.console.port import Completion, Emit, RunQuery
+from onceward.console.port import Completion, Emit, ExportQuery, Prune, RunQuery
 from onceward.core.errors import (
     ConfigError,
     LeaseLost,
@@ -97,7 +97,8 @@ async def test_a_call_is_for_those_who_may(world: World, endpoint: Endpoint) -> 
     assert told == dict.fromkeys(strangers, 401)
     assert asked == 0
     done = 404 if endpoint.path == "/bulk/{bulk_id}" else 200
-    assert roles == [done if endpoint.role is Role.VIEWER else 403, done, done]
+    may = [role is Role.ADMIN or role is endpoint.role or endpoint.role is Role.VIEWER for role in Role]
+    assert roles == [done if is_allowed else 403 for is_allowed in may]
 
 
 @pytest.mark.anyio
@@ -390,6 +391,25 @@ async def test_an_event_and_the_end_of_a_promise_reach_the_console_with_who_asks
     ]
     assert told.json()["event"]["type"] == "paid"
     assert (await post(world, "/events", {"type": "paid", "actor": "ann"})).status_code == 400
+
+
+@pytest.mark.anyio
+async def test_what_is_not_redacted_is_for_admins_and_pruning_counts_unless_it_says_otherwise(
+    world: World,
+) -> None:
+    async with world.client() as client:
+        admin = world.token("admin", "root")
+        pruned = await client.post(f"{V1}/prune", json={"runs": True, "older_than": "1d"}, headers=admin)
+        raw = await client.get(f"{V1}/export?raw=true&since=5&after=x", headers=admin)
+
+    assert pruned.json()["is_dry_run"] is True
+    assert b'{"row":"event","id":1.0}' in raw.content  # as it is stored, to the digit
+    assert world.console.asked == [
+        Prune(actor="token:root", older_than="1d", runs=True),
+        ExportQuery(since=5, raw=True, after="x"),
+    ]
+    assert (await get(world, "/export?raw=true")).status_code == 403
+    assert (await get(world, "/export")).status_code == 200
 
 
 @pytest.mark.anyio

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onceward.console import asking, shaping
+from onceward.console import asking, exporting, pruning, shaping
 from onceward.console.acting import Acting
 from onceward.console.making import Making
 from onceward.console.overview import overview_of
@@ -20,6 +20,8 @@ from onceward.console.port import (
     DeliveryQuery,
     Emit,
     EventQuery,
+    ExportQuery,
+    Prune,
     RunQuery,
 )
 from onceward.console.shaping import Shaping
@@ -32,8 +34,10 @@ from onceward.console.views import (
     EmitReply,
     EventDetail,
     EventSummary,
+    ExportPage,
     Overview,
     Page,
+    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,
@@ -427,6 +431,25 @@ class LocalConsole:
             ConfigError: as for `runs` and `act`, or a filter that finds everything.
         """
         return await self._acting.bulk(query, action, dry_run=dry_run, progress=progress)
+
+    # --- much ------------------------------------------------------------------------------------
+
+    async def prune(self, asked: Prune) -> PruneReply:
+        """Prune one page in a transaction of its own, or count what would go of it.
+
+        Raises:
+            ConfigError: what is asked does not go together.
+        """
+        return await pruning.prune(self._app, asked)
+
+    async def export(self, query: ExportQuery) -> ExportPage:
+        """Give the stored rows of the next events, newest first, redacted unless ``raw`` is asked for.
+
+        Raises:
+            ConfigError: a filter cannot be used.
+        """
+        page: ExportPage = await self._ask(exporting.page, self._store, query, self._shaping.redaction)
+        return page
 
     async def changed(self) -> AsyncIterator[None]:
         """Yield whenever something may have changed, at most twice a second."""

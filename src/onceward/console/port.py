@@ -20,8 +20,10 @@ from onceward.console.views import (
     EmitReply,
     EventDetail,
     EventSummary,
+    ExportPage,
     Overview,
     Page,
+    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,
@@ -176,6 +178,51 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
 
 
+class Prune(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be taken out of the store; see `onceward.core.retention`.
+
+    Attributes:
+        actor: who asks, for the audit.
+        older_than: of what ended or came so long ago; without it the retention of the app and of its
+            workflows holds.
+        payloads: payloads and results; so if nothing else is chosen.
+        runs: runs whole.
+        deliveries: requests as they came.
+        identity: ids of events that have neither runs nor deliveries left.
+        workflow: only runs of this one.
+        dry_run: only count.
+        after: the ``next`` of the reply before.
+    """
+
+    actor: str
+    older_than: str | None = None
+    payloads: bool = False
+    runs: bool = False
+    deliveries: bool = False
+    identity: bool = False
+    workflow: str | None = None
+    dry_run: bool = True
+    after: str | None = None
+
+
+class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events are exported, with their runs.
+
+    Attributes:
+        workflow: only runs of this one, and their events.
+        since: received at this time or later.
+        until: received before this time.
+        raw: without redaction.
+        after: the ``next`` of the page before.
+    """
+
+    workflow: str | None = None
+    since: Millis | None = None
+    until: Millis | None = None
+    raw: bool = False
+    after: str | None = None
+
+
 class Console(Protocol):
     """What a person asks of a store.
 
@@ -228,6 +275,14 @@ class Console(Protocol):
 
     async def complete(self, run_id: str, completion: Completion) -> ActionReply:
         """End an open promise of a run."""
+        ...
+
+    async def prune(self, asked: Prune) -> PruneReply:
+        """Prune one page, or count what would go of it."""
+        ...
+
+    async def export(self, query: ExportQuery) -> ExportPage:
+        """Give the stored rows of the next events, newest first."""
         ...
 
     async def sources(self) -> list[SourceView]:

@@ -100,6 +100,31 @@ class Complete(Plain, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str | None = None
 
 
+class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Take what is over out of the store, a page for each call.
+
+    Attributes:
+        older_than: of what ended or came so long ago, such as ``30d``; without it the retention of the app
+            and of its workflows holds.
+        payloads: payloads and results; so if nothing else is chosen.
+        runs: runs whole.
+        deliveries: requests as they came.
+        identity: ids of events that have neither runs nor deliveries left.
+        workflow: only runs of this one.
+        dry_run: only count; anything else must be asked for.
+        after: the ``next`` of the reply before.
+    """
+
+    older_than: str | None = None
+    payloads: bool = False
+    runs: bool = False
+    deliveries: bool = False
+    identity: bool = False
+    workflow: str | None = None
+    dry_run: bool = True
+    after: str | None = None
+
+
 class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An action that is only thought through; its fields are those of the action."""
 

@@ -11,7 +11,17 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from onceward.console.port import Action, Completion, Console, DeliveryQuery, Emit, EventQuery, RunQuery
+from onceward.console.port import (
+    Action,
+    Completion,
+    Console,
+    DeliveryQuery,
+    Emit,
+    EventQuery,
+    ExportQuery,
+    Prune,
+    RunQuery,
+)
 from onceward.console.views import (
     ActionReply,
     AuditView,
@@ -21,8 +31,10 @@ from onceward.console.views import (
     EmitReply,
     EventDetail,
     EventSummary,
+    ExportPage,
     Overview,
     Page,
+    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,
@@ -30,6 +42,7 @@ from onceward.console.views import (
     WorkerView,
     WorkflowView,
 )
+from onceward.core.access_errors import Forbidden
 from onceward.core.errors import ConfigError
 from onceward.core.plan import Plan
 from onceward.web.access import Principal, Role
@@ -212,6 +225,22 @@ async def _complete(call: Call) -> ActionReply:
         request_id=call.request_id,
     )
     return await call.console.complete(call.parts["run_id"], completion)
+
+
+async def _prune(call: Call) -> PruneReply:
+    asked: bodies.Prune = call.body
+    fields = {name: getattr(asked, name) for name in asked.__struct_fields__}
+    return await call.console.prune(Prune(actor=call.who.name, **fields))
+
+
+async def _export(call: Call) -> ExportPage:
+    if call.query.raw and not call.who.may(Role.ADMIN):
+        raise Forbidden(
+            f"{call.who.name} is a {call.who.role}; what is not redacted is for an admin.",
+            means="Nothing was given.",
+            todo="Leave raw out.",
+        )
+    return await call.console.export(call.query)
 
 
 async def _redeliver(call: Call) -> Any:
@@ -444,6 +473,24 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         gives=Page[AuditView],
         answer=_audit,
         query=bodies.AuditQuery,
+    ),
+    Endpoint(
+        method="POST",
+        path="/prune",
+        does="Take what is over out of the store, or say what would go: a page for each call.",
+        gives=PruneReply,
+        answer=_prune,
+        role=Role.ADMIN,
+        body=bodies.Prune,
+        tag="acting",
+    ),
+    Endpoint(
+        method="GET",
+        path="/export",
+        does="Give the stored rows of events and their runs, page by page. What is not redacted is for admins.",
+        gives=ExportPage,
+        answer=_export,
+        query=ExportQuery,
     ),
     Endpoint(
         method="GET",

@@ -87,26 +87,38 @@ class Promising:
         return await self._settle(token, PromiseState.FAILED, text)
 
     async def _settle(self, token: str, state: PromiseState, text: str) -> Completed:
-        worker, token_hash = self.worker, promises.hash_of(token)
-        now = worker.now_ms()
-        try:
-            settled: Settled | None = await worker.read(worker.store.settle, token_hash, state, text, now)
-        except errors.ReplyLost:
-            # If it was written it is found, and is the same as this.
-            settled = await worker.read(worker.store.settle, token_hash, state, text, now)
+        settled = await settle(self.worker, promises.hash_of(token), state, text)
         if settled is None:
             raise errors.NotFound(
                 "There is no promise with this token.",
                 means="It was forged or cut short, or belongs to another namespace. Nothing was changed.",
                 todo="Use the token, or the whole address, as the run handed it out.",
             )
-        row = settled.promise
-        if not settled.is_done and (row.state, row.output) != (state, text):
-            raise _refusal(settled, now)
-        if settled.is_done:
-            worker.promise_ended(row.run_id)
-        at = datetime.fromtimestamp((row.ended_at or now) / 1000, UTC)
-        return Completed(row.run_id, row.name, at, not settled.is_done)
+        return settled
+
+
+async def settle(worker: Worker, token_hash: str, state: PromiseState, text: str) -> Completed | None:
+    """End the promise whose token has this hash, and wake its run; None where there is none.
+
+    Raises:
+        AlreadyCompleted: it was ended before, with something else.
+        PromiseOver: it has expired, or its run has ended or was restarted.
+    """
+    now = worker.now_ms()
+    try:
+        settled: Settled | None = await worker.read(worker.store.settle, token_hash, state, text, now)
+    except errors.ReplyLost:
+        # If it was written it is found, and is the same as this.
+        settled = await worker.read(worker.store.settle, token_hash, state, text, now)
+    if settled is None:
+        return None
+    row = settled.promise
+    if not settled.is_done and (row.state, row.output) != (state, text):
+        raise _refusal(settled, now)
+    if settled.is_done:
+        worker.promise_ended(row.run_id)
+    at = datetime.fromtimestamp((row.ended_at or now) / 1000, UTC)
+    return Completed(row.run_id, row.name, at, not settled.is_done)
 
 
 def _refusal(settled: Settled, now: int) -> errors.StateConflict:

@@ -10,14 +10,13 @@ from onceward.authoring.current import frame_var, noted, session_var
 from onceward.authoring.event import Event
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.workflow import Workflow
-from onceward.core import asked, errors, ids, json_plain
+from onceward.core import asked, errors, ids
 from onceward.core.model import EventRow, OutboxRow, Skip
 from onceward.core.ports import Accept, RunFilter
 from onceward.core.shown import shown
-from onceward.core.texts import checked_id, checked_name, checked_subject
+from onceward.core.texts import checked_id
 from onceward.handles import Emitted, LaterRun, RunHandle
-from onceward.runtime.accepting import start_accept
-from onceward.runtime.tracing import traceparent
+from onceward.runtime.accepting import emitted_event, start_accept
 
 if TYPE_CHECKING:
     from onceward.core.settings import Settings
@@ -128,22 +127,8 @@ class Sending:
         self, type: str, payload: Any, id: str | None, subject: str | None, occurred_at: datetime | None
     ) -> EventRow:
         """Give the event of an emit from outside any run."""
-        checked_name(type, "event type")
-        worker = self.worker
-        text = json_plain.encode_payload(
-            payload, what=f"The payload of event {type!r}", limit_bytes=self.settings.value_bytes_max
-        )
-        return EventRow(
-            source=f"emit/{type}",
-            id=checked_id(id) if id is not None else worker.ids.event_id(),
-            type=type,
-            payload=text,
-            received_at=worker.now_ms(),
-            subject=checked_subject(subject),
-            occurred_at=asked.checked_time(occurred_at),
-            content_hash=None if id is None else ids.content_hash(text),
-            trace=traceparent(worker.tracer),
-        )
+        at = asked.checked_time(occurred_at)
+        return emitted_event(self.worker, type, payload, id=id, subject=subject, occurred_at=at)
 
     async def _to_emit(
         self, type: str, payload: Any, id: str | None, subject: str | None, occurred_at: datetime | None

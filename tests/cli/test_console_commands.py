@@ -380,6 +380,65 @@ def test_what_a_run_waits_for_is_named(sqlite_url: str) -> None:
     assert "  warehouse.packed, for 'packed', until TIME" in told.plain.splitlines()
 
 
+def test_a_wait_and_a_promise_are_ended_from_the_command_line(sqlite_url: str) -> None:
+    settings = {"promise_secret": "s" * 32, "public_url": "https://shop.example"}
+    shop = Shop(sqlite_url, **settings)
+
+    async def wait() -> tuple[str, str]:
+        packing, signing = (await shop.app.start(shop.pack)).run_id, (await shop.app.start(shop.sign)).run_id
+        await shop.stands(packing, "waiting")
+        await shop.stands(signing, "waiting")
+        return packing, signing
+
+    packing, signing = run_app(shop.app, wait)
+    ways = (
+        Told("runs", "show", packing, url=sqlite_url).text
+        + Told("runs", "show", signing, url=sqlite_url).text
+    )
+    assert "onceward emit warehouse.packed --data JSON" in ways
+    assert f"onceward runs complete {signing} --value JSON" in ways
+    emitted = Told("emit", "warehouse.packed", "--data", '{"boxes": 2}', "--id", "p-1", url=sqlite_url)
+    again = Told(
+        "emit", "warehouse.packed", "--data", '{"boxes": 2}', "--id", "p-1", "--json", url=sqlite_url
+    )
+    done = Told("runs", "complete", signing, "--value", '"yes"', url=sqlite_url)
+    other = Told("runs", "complete", signing, "--value", '"no"', url=sqlite_url)
+
+    assert (emitted.status, again.status, done.status, other.status) == (0, 0, 0, 1)
+    assert f"It fits a wait of {packing}." in emitted.text
+    assert (again.json["is_duplicate"], again.json["waits"]) == (True, [])
+    assert done.text == f"{signing} the promise approval was completed\n"
+    assert "was completed" in other.errors
+
+    shop = Shop(sqlite_url, **settings)
+
+    async def go_on() -> object:
+        await shop.stands(packing, "completed")
+        await shop.stands(signing, "completed")
+        return (await shop.console.run(signing)).output
+
+    assert run_app(shop.app, go_on) == "yes"
+
+
+def test_an_event_that_reaches_nobody_says_so_and_what_is_no_event_is_refused(
+    own: tuple[str, list[str]], tmp_path: Path
+) -> None:
+    url, _ = own
+    path = tmp_path / "order.json"
+    path.write_text('{"order": "order-9"}')
+    started = Told("emit", "order.paid", "--file", str(path), "--subject", "c-9", url=url)
+    unheard = Told("emit", "nobody.listens", url=url)
+
+    assert "queued  charge" in re.sub(" +", "  ", started.plain)
+    assert "No workflow subscribed to nobody.listens, and nothing waits for it" in " ".join(
+        unheard.text.split()
+    )
+    assert "onceward workflows list" in unheard.text
+    assert Told("emit", "order.paid", "--data", "{oops", url=url).status == 2
+    assert Told("emit", "order.paid", "--data", "1", "--file", str(path), url=url).status == 2
+    assert Told("emit", "order.paid", "--source", "strpie", url=url).status == 2
+
+
 def test_events_and_deliveries_are_listed_and_shown(world: World) -> None:
     url, _ = world
     listed = Told("events", "list", "--source", "stripe", "--json", url=url).json

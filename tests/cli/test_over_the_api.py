@@ -49,6 +49,8 @@ def test_the_commands_reach_an_instance_over_its_api(tmp_path: Path) -> None:
     made = onceward("tokens", "add", "robot", "--role", "operator", "shop:app", cwd=tmp_path)
     found = re.search(r"^owt_\S+$", made.stdout, re.MULTILINE)
     assert found is not None, made.stdout + made.stderr
+    made = onceward("tokens", "add", "root", "--role", "admin", "shop:app", cwd=tmp_path)
+    admin = made.stdout.strip().splitlines()[-1]
 
     with running("serve", "shop:app", "--port", "0", cwd=tmp_path) as server:
         env = {"ONCEWARD_API_URL": f"http://127.0.0.1:{server.port()}", "ONCEWARD_TOKEN": found[0]}
@@ -56,7 +58,7 @@ def test_the_commands_reach_an_instance_over_its_api(tmp_path: Path) -> None:
         def told(*arguments: str, token: str = "") -> tuple[int, str]:
             given = env | ({"ONCEWARD_TOKEN": token} if token else {})
             done = CliRunner(env=given).invoke(main, list(arguments), prog_name="onceward")
-            return done.exit_code, done.output
+            return done.exit_code, done.stdout + done.stderr
 
         def failed() -> list[str]:
             status, text = told("runs", "list", "--state", "failed", "--json")
@@ -85,5 +87,16 @@ def test_the_commands_reach_an_instance_over_its_api(tmp_path: Path) -> None:
         assert [entry["verb"] for entry in audits] == ["restart", "dismiss"]
         assert all("robot" in entry["actor"] for entry in audits)
         assert "alive" in told("workers")[1]
+        status, text = told("emit", "order.paid", "--data", '{"order": "9"}', "--id", "nine", "--json")
+        assert (status, json.loads(text)["event"]["id"]) == (0, "nine")
+        rows = [json.loads(line) for line in told("export", "--workflow", "charge")[1].splitlines()]
+        assert {row["row"] for row in rows} >= {"event", "run", "step", "audit"}
+        assert "hunter2" not in told("export")[1]
+        assert told("export", "--raw")[0] == 2
+        assert told("prune", "--older-than", "0s", "--dry-run")[0] == 2
+        counted = told("prune", "--older-than", "0s", "--dry-run", "--json", token=admin)
+        assert (counted[0], json.loads(counted[1])["pruned"]["runs"]["values"]) == (0, 4)
+        assert told("prune", "--older-than", "0s", token=admin)[0] == 0
+        assert "payloads of 0 events" in told("prune", "--older-than", "0s", "--dry-run", token=admin)[1]
         assert told("runs", "show", "nope")[0] == 1
         assert told("workers", token="owt_wrong")[0] == 2

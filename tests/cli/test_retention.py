@@ -126,7 +126,11 @@ def test_export_filters_by_workflow_and_time(url: str) -> None:
 def test_export_goes_page_by_page(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However small a page is, every row comes once."""
     whole = _lines(url)
-    monkeypatch.setattr("onceward.cli.console.export.PAGE", 1)
+    monkeypatch.setattr("onceward.console.exporting.EVENTS_PAGE", 1)
+    monkeypatch.setattr("onceward.console.exporting.RUNS_PAGE", 1)
+    assert _lines(url) == whole
+    monkeypatch.setattr("onceward.console.exporting.EVENTS_PAGE", 2)
+    monkeypatch.setattr("onceward.console.exporting.BYTES_PAGE", 1)
     assert _lines(url) == whole
 
 

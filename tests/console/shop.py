@@ -61,7 +61,13 @@ class Shop:
         async def pack(ctx: Context) -> None:
             await ctx.step.wait_for("packed", "warehouse.packed", timeout="7d")
 
-        self.pack = pack
+        @app.workflow
+        async def sign(ctx: Context) -> str:
+            approval = await ctx.step.promise("approval", timeout="7d")
+            found: str = await approval.result()
+            return found
+
+        self.pack, self.sign = pack, sign
         self.charge, self.notice, self.nap, self.parent = charge, notice, nap, parent
 
     @property

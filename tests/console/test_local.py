@@ -201,6 +201,7 @@ def test_an_overview_counts_what_happened_and_what_stands_where(store_url: str) 
             "notice",
             "pack",
             "parent",
+            "sign",
         }
 
     run_app(shop.app, scenario)

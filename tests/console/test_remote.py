@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from onceward.console.port import Action, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import Action, Completion, DeliveryQuery, Emit, EventQuery, RunQuery
 from onceward.console.remote import RemoteConsole
-from onceward.console.views import BulkReply, Counts, Page
+from onceward.console.views import BulkReply, Counts, EmitReply, EventSummary, Page
 from onceward.core import errors
 
 PAGE: Page[Any] = Page(items=[], next="x")
@@ -92,11 +92,19 @@ def test_actions_send_what_was_given_and_no_actor(instance: str) -> None:
     replay = Action(verb="replay", actor="ann", payload=None)
     ask(instance, lambda console: console.act("run_1", replay), REPLY)
     ask(instance, lambda console: console.redeliver("del_1", actor="ann"), {"events": []})
+    emit = Emit(type="paid", actor="ann", payload=[1], request_id="e1")
+    event = EventSummary(source="emit/paid", id="e1", type="paid", received_at=1)
+    made = EmitReply(event=event, is_duplicate=False, runs=[], skipped=[])
+    assert ask(instance, lambda console: console.emit(emit), made) == made
+    end = Completion(actor="ann", promise="approval", reason="no")
+    ask(instance, lambda console: console.complete("run_1", end), REPLY)
 
     assert [(asked, body) for asked, body, _ in Instance.asked] == [
         ("POST /api/v1/runs/run_1/retry", {"request_id": "click"}),
         ("POST /api/v1/runs/run_1/replay", {"payload": None}),
         ("POST /api/v1/deliveries/del_1/redeliver", {}),
+        ("POST /api/v1/events", {"type": "paid", "payload": [1], "request_id": "e1"}),
+        ("POST /api/v1/runs/run_1/complete", {"promise": "approval", "reason": "no"}),
     ]
 
 

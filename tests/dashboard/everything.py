@@ -35,8 +35,9 @@ def everything(text: Callable[[str], str]) -> StubConsole:
         views.VerbView(verb=verb, is_allowed=verb != Verb.DISMISS, reply=text("reply"), hint=text("hint"))
         for verb in Verb
     ]
+    made = views.PromiseView(state="open", expires_at=fill(views.PromiseView).expires_at)
     steps = [
-        msgspec.structs.replace(run.steps[0], state=state, origin=origin, generation=1, seq=seq)
+        msgspec.structs.replace(run.steps[0], state=state, origin=origin, generation=2, seq=seq, promise=made)
         for seq, (state, origin) in enumerate(
             [
                 ("open", None),
@@ -48,13 +49,13 @@ def everything(text: Callable[[str], str]) -> StubConsole:
         )
     ]
     attempts = [
-        msgspec.structs.replace(run.attempts[0], outcome=outcome, generation=1)
+        msgspec.structs.replace(run.attempts[0], outcome=outcome, generation=2)
         for outcome in ("failed", text("outcome"))
     ]
     run = msgspec.structs.replace(
         run,
-        run=msgspec.structs.replace(run.run, state="held", run_id=RUN_ID, generation=2),
-        shown_generation=1,
+        run=msgspec.structs.replace(run.run, state="held", run_id=RUN_ID, generation=2, ended_at=None),
+        shown_generation=2,
         verbs=verbs,
         steps=steps,
         attempts=attempts,
@@ -88,6 +89,8 @@ def everything(text: Callable[[str], str]) -> StubConsole:
             ],
             "children": [{"run_id": text("run"), "workflow": text("workflow"), "fate": text("fate")}],
         },
+        emit=fill(views.EmitReply),
+        complete=views.ActionReply(run_id=RUN_ID, verb="complete", effect="completed", text=text("text")),
         act=views.ActionReply(run_id=RUN_ID, verb="retry", effect="new attempt", text=text("text")),
         bulk=msgspec.structs.replace(fill(views.BulkReply), matched=2, verb="retry", sample=runs),
     )
@@ -100,12 +103,15 @@ PAGES = [
         "runs?problems=1&error=x",
         "dead",
         "events",
+        "emit",
+        "emit?type=order.paid&source=stripe",
         "deliveries",
         "sources",
         "workers",
         "workflows",
     ),
     *("audit", "help", "search?q=nothing+like+it", f"runs/{RUN_ID}", f"deliveries/{DELIVERY_ID}"),
+    f"runs/{RUN_ID}/complete",
     *(f"runs/{RUN_ID}/{verb}" for verb in Verb if verb != Verb.DISMISS),
     *("event?source=stripe&id=evt_1", "bulk/ask?verb=retry&problems=1", "runs?state=nonsense", "nowhere"),
 ]

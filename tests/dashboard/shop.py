@@ -31,7 +31,7 @@ class Shop:
         self.is_away = True
         self.charged: list[str] = []
         self.can_read = False
-        self.app = App(store, linger="0s")
+        self.app = App(store, linger="0s", promise_secret="only-for-tests-0123456789-0123456789")
         self.site: Site | None = None
         self._register()
 
@@ -73,6 +73,19 @@ class Shop:
         @app.workflow(on="order.labelled")
         async def label(ctx: Context, event: Event) -> str:
             return await print_label(event.subject or "")
+
+        @app.workflow(on="order.packing")
+        async def pack(ctx: Context, event: Event) -> str:
+            packed = await ctx.step.wait_for(
+                "packed", "warehouse.packed", subject=event.subject, timeout="7d"
+            )
+            return str(packed.payload)
+
+        @app.workflow(on="order.large")
+        async def approve(ctx: Context, event: Event) -> str:
+            approval = await ctx.step.promise("approval", timeout="7d")
+            found: str = await approval.result()
+            return found
 
         @app.workflow(on="order.slow")
         async def slow(ctx: Context, event: Event) -> str:

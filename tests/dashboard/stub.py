@@ -8,7 +8,16 @@ from typing import Any
 
 import msgspec
 
-from onceward.console.port import Action, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import (
+    Action,
+    Completion,
+    DeliveryQuery,
+    Emit,
+    EventQuery,
+    ExportQuery,
+    Prune,
+    RunQuery,
+)
 from onceward.console.views import BulkReply
 from onceward.core.errors import ConfigError, OncewardError
 
@@ -61,6 +70,18 @@ class StubConsole:
 
     async def redeliver(self, delivery_id: str, *, actor: str) -> Any:
         return self._give("redeliver", delivery_id, actor)
+
+    async def emit(self, emit: Emit) -> Any:
+        return self._give("emit", emit)
+
+    async def complete(self, run_id: str, completion: Completion) -> Any:
+        return self._give("complete", run_id, completion)
+
+    async def prune(self, asked: Prune) -> Any:
+        return self._give("prune", asked)
+
+    async def export(self, query: ExportQuery) -> Any:
+        return self._give("export", query)
 
     async def sources(self) -> Any:
         return self._give("sources")

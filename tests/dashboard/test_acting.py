@@ -211,6 +211,58 @@ def test_a_form_sent_twice_acts_once(shop: Shop, site: Site, client: Client) -> 
     assert field(client.get(address).text, "request_id") != data["request_id"]
 
 
+def test_what_a_run_waits_for_is_made_on_its_page(shop: Shop, site: Site, open_page: OpenPage) -> None:
+    run_id = shop.emit("order.packing", "order-7")
+    page = open_page()
+    page.goto(f"{site.url}runs/{run_id}")
+    expect(page.locator("#head")).to_contain_text("An event warehouse.packed about order-7, until")
+    page.get_by_role("link", name="Make it").click()
+    expect(page.locator("main")).to_contain_text("No workflow subscribes to warehouse.packed")
+    assert page.get_by_label("Subject, what it is about").input_value() == "order-7"
+    page.get_by_label("Payload, as JSON").fill('{"boxes": 2}')
+    page.get_by_role("button", name="Make it").click()
+    expect(page.get_by_role("status").first).to_contain_text("It fits 1 open wait")
+
+    eventually(lambda: shop.state(run_id) == "completed")
+    audit = shop.do(LocalConsole(shop.app).audit()).items
+    assert [(entry.verb, entry.actor) for entry in audit] == [("emit", "sam")]
+
+
+def test_an_event_that_starts_something_says_so_before_and_after(
+    shop: Shop, site: Site, open_page: OpenPage
+) -> None:
+    shop.is_away = False
+    page = open_page()
+    page.goto(f"{site.url}events")
+    page.get_by_role("link", name="Make an event").click()
+    page.get_by_label("Type").fill("order.paid")
+    page.get_by_role("button", name="Who would hear of it?").click()
+    expect(page.locator(".notice")).to_contain_text("1 workflow starts a run of it")
+    page.get_by_role("button", name="Make it").click()
+    expect(page.locator(".notice.good")).to_contain_text("The event is stored")
+    expect(page.locator("table").first).to_contain_text("fulfil")
+
+
+def test_a_promise_is_ended_on_a_page_once(
+    shop: Shop, site: Site, open_page: OpenPage, client: Client
+) -> None:
+    run_id, other = shop.emit("order.large", "order-7"), shop.emit("order.large", "order-8")
+    page = open_page()
+    page.goto(f"{site.url}runs/{run_id}")
+    page.get_by_role("link", name="End it").click()
+    page.get_by_label("Value, as JSON").fill('"by sam"')
+    page.get_by_role("button", name="End it").click()
+    expect(page.locator(".notice.good")).to_contain_text("The promise was completed.")
+    eventually(lambda: shop.state(run_id) == "completed")
+
+    address = f"{site.url}runs/{other}/complete"
+    data = {"csrf": OPERATOR.csrf, "request_id": "one", "how": "fail"}
+    assert client.post(address, data=data).status_code == 400
+    assert client.post(address, data={**data, "reason": "nobody came"}).status_code == 303
+    eventually(lambda: shop.state(other) == "failed")
+    assert client.get(address).status_code == 409
+
+
 @pytest.mark.parametrize(
     ("principal", "data", "headers", "why"),
     [
@@ -234,7 +286,14 @@ def test_a_form_of_who_may_not_does_nothing(
 ) -> None:
     run_id = shop.emit("order.paid", "order-7")
     site.principal = principal
-    for path in (f"runs/{run_id}/retry", "bulk", "bulk/ask", f"deliveries/{run_id}"):
+    for path in (
+        f"runs/{run_id}/retry",
+        f"runs/{run_id}/complete",
+        "emit",
+        "bulk",
+        "bulk/ask",
+        f"deliveries/{run_id}",
+    ):
         form = {"request_id": "0", "verb": "retry", "problems": "1", **data}
         reply = client.post(site.url + path, data=form, headers=headers)
 

@@ -123,7 +123,7 @@ EVENTS_HEADERS = {
 }
 
 
-def events_request(body: bytes = EVENTS_BODY, **changed: str | None) -> HttpRequest:
+def events_request(body: bytes = EVENTS_BODY, /, **changed: str | None) -> HttpRequest:
     named = {name.replace("_", "-"): value for name, value in changed.items()}
     return HttpRequest.of(body, {k: v for k, v in (EVENTS_HEADERS | named).items() if v is not None})
 

@@ -8,18 +8,30 @@ from typing import Any
 
 import msgspec
 
-from onceward.console.port import Action, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import (
+    Action,
+    Completion,
+    DeliveryQuery,
+    Emit,
+    EventQuery,
+    ExportQuery,
+    Prune,
+    RunQuery,
+)
 from onceward.console.views import (
     ActionReply,
     AuditView,
     BulkReply,
     Counts,
     DeliveryView,
+    EmitReply,
     EventDetail,
     EventSummary,
+    ExportPage,
     NoticesView,
     Overview,
     Page,
+    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,
@@ -129,6 +141,23 @@ class FakeConsole:
     async def redeliver(self, delivery_id: str, *, actor: str) -> Mapping[str, Any]:
         self._note((delivery_id, actor))
         return {"events": []}
+
+    async def emit(self, emit: Emit) -> EmitReply:
+        self._note(emit)
+        event = EventSummary(source=f"emit/{emit.type}", id=emit.id or "e1", type=emit.type, received_at=NOW)
+        return EmitReply(event=event, is_duplicate=False, runs=[], skipped=[])
+
+    async def complete(self, run_id: str, completion: Completion) -> ActionReply:
+        self._note((run_id, completion))
+        return ActionReply(run_id=run_id, verb="complete", effect="completed", text="It goes on.")
+
+    async def prune(self, asked: Prune) -> PruneReply:
+        self._note(asked)
+        return PruneReply(is_dry_run=asked.dry_run, what="runs", looked=3, next="more")
+
+    async def export(self, query: ExportQuery) -> ExportPage:
+        self._note(query)
+        return ExportPage(rows=[msgspec.Raw(b'{"row":"event","id":1.0}')], next="more")
 
     async def sources(self) -> list[SourceView]:
         self._note("sources")

@@ -13,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from onceward.console.port import RunQuery
+from onceward.console.port import Completion, Emit, ExportQuery, Prune, RunQuery
 from onceward.core.errors import (
     ConfigError,
     LeaseLost,
@@ -53,6 +53,8 @@ def address(endpoint: Endpoint) -> str:
 def body_of(endpoint: Endpoint) -> Any:
     if endpoint.path == "/runs/bulk":
         return BULK
+    if endpoint.path == "/events":
+        return {"type": "order.paid"}
     return BODY_OF.get(endpoint.path.rsplit("/", 1)[1], {})
 
 
@@ -95,7 +97,8 @@ async def test_a_call_is_for_those_who_may(world: World, endpoint: Endpoint) -> 
     assert told == dict.fromkeys(strangers, 401)
     assert asked == 0
     done = 404 if endpoint.path == "/bulk/{bulk_id}" else 200
-    assert roles == [done if endpoint.role is Role.VIEWER else 403, done, done]
+    may = [role is Role.ADMIN or role is endpoint.role or endpoint.role is Role.VIEWER for role in Role]
+    assert roles == [done if is_allowed else 403 for is_allowed in may]
 
 
 @pytest.mark.anyio
@@ -375,6 +378,38 @@ async def test_fields_of_a_body_are_those_of_the_action(world: World) -> None:
     assert (action.from_step, action.payload, action.keep, action.plan, action.request_id) == (
         *("charge", {"a": 1}, ["load"], "p1", "r1"),
     )
+
+
+@pytest.mark.anyio
+async def test_an_event_and_the_end_of_a_promise_reach_the_console_with_who_asks(world: World) -> None:
+    told = await post(world, "/events", {"type": "paid", "payload": [1]}, **{"Idempotency-Key": "r1"})
+    await post(world, "/runs/run_1/complete", {"promise": "approval", "value": "yes", "request_id": "r2"})
+
+    assert world.console.asked == [
+        Emit(type="paid", actor="token:caller", payload=[1], request_id="r1"),
+        ("run_1", Completion(actor="token:caller", promise="approval", value="yes", request_id="r2")),
+    ]
+    assert told.json()["event"]["type"] == "paid"
+    assert (await post(world, "/events", {"type": "paid", "actor": "ann"})).status_code == 400
+
+
+@pytest.mark.anyio
+async def test_what_is_not_redacted_is_for_admins_and_pruning_counts_unless_it_says_otherwise(
+    world: World,
+) -> None:
+    async with world.client() as client:
+        admin = world.token("admin", "root")
+        pruned = await client.post(f"{V1}/prune", json={"runs": True, "older_than": "1d"}, headers=admin)
+        raw = await client.get(f"{V1}/export?raw=true&since=5&after=x", headers=admin)
+
+    assert pruned.json()["is_dry_run"] is True
+    assert b'{"row":"event","id":1.0}' in raw.content  # as it is stored, to the digit
+    assert world.console.asked == [
+        Prune(actor="token:root", older_than="1d", runs=True),
+        ExportQuery(since=5, raw=True, after="x"),
+    ]
+    assert (await get(world, "/export?raw=true")).status_code == 403
+    assert (await get(world, "/export")).status_code == 200
 
 
 @pytest.mark.anyio

@@ -39,6 +39,7 @@ COMMANDS = {
     "doctor": "onceward.cli.console.doctor",
     "demo": "onceward.cli.demo.command",
     "dev": "onceward.cli.dev",
+    "emit": "onceward.cli.console.emit",
     "events": "onceward.cli.console.events:events",
     "export": "onceward.cli.console.export",
     "migrate": "onceward.cli.migrate",

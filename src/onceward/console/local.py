@@ -9,10 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onceward.console import asking, shaping
+from onceward.console import asking, exporting, pruning, shaping
 from onceward.console.acting import Acting
+from onceward.console.making import Making
 from onceward.console.overview import overview_of
-from onceward.console.port import COUNT_MAX, NOTICES_MAX, Action, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import (
+    COUNT_MAX,
+    NOTICES_MAX,
+    Action,
+    Completion,
+    DeliveryQuery,
+    Emit,
+    EventQuery,
+    ExportQuery,
+    Prune,
+    RunQuery,
+)
 from onceward.console.shaping import Shaping
 from onceward.console.views import (
     ActionReply,
@@ -20,11 +32,14 @@ from onceward.console.views import (
     BulkReply,
     Counts,
     DeliveryView,
+    EmitReply,
     EventDetail,
     EventSummary,
+    ExportPage,
     NoticesView,
     Overview,
     Page,
+    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,
@@ -70,6 +85,7 @@ class LocalConsole:
         self._app = app
         self._shaping = Shaping(Redaction((app.settings.redact or "").split()))
         self._acting = Acting(app, self)
+        self._making = Making(app, self)
 
     async def _ask(self, read: Callable[..., Any], *args: Any) -> Any:
         return await self._app.worker.read(read, *args)
@@ -154,12 +170,16 @@ class LocalConsole:
                 look=REPLAYS_LOOK_MAX,
             )
         )
+        waits = await self._ask(store.waits_of, run_id)
+        promises = await self._ask(store.promises, shaping.promise_hashes(steps))
         waits_for = shaping.waits_for(row, current, one, self._app.worker.now_ms())
         return RunDetail(
             run=shape.run(one),
             event=None if event is None else shaping.event_summary(event),
             payload=None if event is None else shape.json(event.payload),
-            steps=shape.steps(steps, row, number, self._app.settings.namespace),
+            steps=shaping.with_waits(
+                shape.steps(steps, row, number, self._app.settings.namespace), steps, waits, promises
+            ),
             shown_generation=number,
             attempts=[shape.attempt(attempt) for attempt in attempts],
             audits=[shape.audit(audit) for audit in audits],
@@ -378,6 +398,27 @@ class LocalConsole:
         """
         return await self._acting.act(run_id, action)
 
+    async def emit(self, emit: Emit) -> EmitReply:
+        """Store an event, start what subscribed to it, and end what waits for it; with a request id, once.
+
+        Raises:
+            ConfigError: the type, id, subject or source cannot be used.
+            IdClash: the id exists with another payload.
+            StateConflict: the request was another action.
+        """
+        return await self._making.emit(emit)
+
+    async def complete(self, run_id: str, completion: Completion) -> ActionReply:
+        """End an open promise of a run.
+
+        Raises:
+            NotFound: no such run, or it made no such promise.
+            AlreadyCompleted: it was ended before, with something else.
+            PromiseOver: it has expired, or its run has ended or was restarted.
+            ConfigError: several are open, and none is named.
+        """
+        return await self._making.complete(run_id, completion)
+
     async def bulk(
         self,
         query: RunQuery,
@@ -398,6 +439,25 @@ class LocalConsole:
             ConfigError: as for `runs` and `act`, or a filter that finds everything.
         """
         return await self._acting.bulk(query, action, dry_run=dry_run, progress=progress)
+
+    # --- much ------------------------------------------------------------------------------------
+
+    async def prune(self, asked: Prune) -> PruneReply:
+        """Prune one page in a transaction of its own, or count what would go of it.
+
+        Raises:
+            ConfigError: what is asked does not go together.
+        """
+        return await pruning.prune(self._app, asked)
+
+    async def export(self, query: ExportQuery) -> ExportPage:
+        """Give the stored rows of the next events, newest first, redacted unless ``raw`` is asked for.
+
+        Raises:
+            ConfigError: a filter cannot be used.
+        """
+        page: ExportPage = await self._ask(exporting.page, self._store, query, self._shaping.redaction)
+        return page
 
     async def changed(self) -> AsyncIterator[None]:
         """Yield whenever something may have changed, at most twice a second."""

@@ -17,11 +17,14 @@ from onceward.console.views import (
     BulkReply,
     Counts,
     DeliveryView,
+    EmitReply,
     EventDetail,
     EventSummary,
+    ExportPage,
     NoticesView,
     Overview,
     Page,
+    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,
@@ -136,6 +139,92 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     plan: str | None = None
 
 
+class Emit(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that somebody makes by hand.
+
+    Attributes:
+        type: what happened.
+        actor: who asks, for the audit.
+        payload: JSON.
+        id: the same id gives the same event; by default the request's id, else drawn.
+        subject: what it is about.
+        source: whom it stands in for; by default it is an event of our own. It then takes no *id*, since
+            one of the sender's own must never be taken away from it.
+        request_id: the same id does it once.
+    """
+
+    type: str
+    actor: str
+    payload: Any = None
+    id: str | None = None
+    subject: str | None = None
+    source: str | None = None
+    request_id: str | None = None
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """How a promise of a run is to end, without its token.
+
+    Attributes:
+        actor: who asks, for the audit.
+        promise: of which step, where the run has several that are open.
+        value: what the run gets.
+        reason: set, the promise fails with it instead.
+        request_id: the same id does it once.
+    """
+
+    actor: str
+    promise: str | None = None
+    value: Any = None
+    reason: str | None = None
+    request_id: str | None = None
+
+
+class Prune(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be taken out of the store; see `onceward.core.retention`.
+
+    Attributes:
+        actor: who asks, for the audit.
+        older_than: of what ended or came so long ago; without it the retention of the app and of its
+            workflows holds.
+        payloads: payloads and results; so if nothing else is chosen.
+        runs: runs whole.
+        deliveries: requests as they came.
+        identity: ids of events that have neither runs nor deliveries left.
+        workflow: only runs of this one.
+        dry_run: only count.
+        after: the ``next`` of the reply before.
+    """
+
+    actor: str
+    older_than: str | None = None
+    payloads: bool = False
+    runs: bool = False
+    deliveries: bool = False
+    identity: bool = False
+    workflow: str | None = None
+    dry_run: bool = True
+    after: str | None = None
+
+
+class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events are exported, with their runs.
+
+    Attributes:
+        workflow: only runs of this one, and their events.
+        since: received at this time or later.
+        until: received before this time.
+        raw: without redaction.
+        after: the ``next`` of the page before.
+    """
+
+    workflow: str | None = None
+    since: Millis | None = None
+    until: Millis | None = None
+    raw: bool = False
+    after: str | None = None
+
+
 class Console(Protocol):
     """What a person asks of a store.
 
@@ -180,6 +269,22 @@ class Console(Protocol):
 
     async def redeliver(self, delivery_id: str, *, actor: str) -> Mapping[str, Any]:
         """Feed a stored raw request in again; give what became of it."""
+        ...
+
+    async def emit(self, emit: Emit) -> EmitReply:
+        """Store an event, start what subscribed to it, and end what waits for it."""
+        ...
+
+    async def complete(self, run_id: str, completion: Completion) -> ActionReply:
+        """End an open promise of a run."""
+        ...
+
+    async def prune(self, asked: Prune) -> PruneReply:
+        """Prune one page, or count what would go of it."""
+        ...
+
+    async def export(self, query: ExportQuery) -> ExportPage:
+        """Give the stored rows of the next events, newest first."""
         ...
 
     async def sources(self) -> list[SourceView]:

@@ -11,18 +11,30 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from onceward.console.port import Action, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import (
+    Action,
+    Completion,
+    DeliveryQuery,
+    Emit,
+    EventQuery,
+    ExportQuery,
+    Prune,
+    RunQuery,
+)
 from onceward.console.views import (
     ActionReply,
     AuditView,
     BulkReply,
     Counts,
     DeliveryView,
+    EmitReply,
     EventDetail,
     EventSummary,
+    ExportPage,
     NoticesView,
     Overview,
     Page,
+    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,
@@ -159,6 +171,22 @@ class RemoteConsole:
         """Feed a stored raw request in again; give what became of it."""
         return await self._post(dict[str, Any], f"/deliveries/{_part(delivery_id)}/redeliver", {})
 
+    async def emit(self, emit: Emit) -> EmitReply:
+        """Store an event; the actor is whom the token belongs to."""
+        return await self._post(EmitReply, "/events", _set(emit))
+
+    async def complete(self, run_id: str, completion: Completion) -> ActionReply:
+        """End an open promise of a run; the actor is whom the token belongs to."""
+        return await self._post(ActionReply, f"/runs/{_part(run_id)}/complete", _set(completion))
+
+    async def prune(self, asked: Prune) -> PruneReply:
+        """Prune one page; for admins."""
+        return await self._post(PruneReply, "/prune", _set(asked))
+
+    async def export(self, query: ExportQuery) -> ExportPage:
+        """Give the stored rows of the next events, by the other instance's redaction; ``raw`` is for admins."""
+        return await self._get(ExportPage, "/export", _given(query))
+
     async def plan(self, run_id: str, action: Action) -> Any:
         """Give the rerun plan of an action, and do nothing."""
         asked = {"verb": action.verb, **_fields(action)}
@@ -255,6 +283,12 @@ def _given(query: msgspec.Struct) -> dict[str, Any]:
         for name in query.__struct_fields__
         if getattr(query, name) != getattr(blank, name)
     }
+
+
+def _set(asked: Emit | Completion | Prune) -> dict[str, Any]:
+    """Give what was said beside the actor, whom the token says."""
+    values = {name: getattr(asked, name) for name in asked.__struct_fields__ if name != "actor"}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _fields(action: Action) -> dict[str, Any]:

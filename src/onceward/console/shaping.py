@@ -13,10 +13,12 @@ from onceward.console.views import (
     AuditView,
     DeliveryView,
     EventSummary,
+    ExpectedView,
     Failure,
     NoticeAddressView,
     NoticesView,
     NoticeView,
+    PromiseView,
     RefusalView,
     RunSummary,
     SkippedView,
@@ -35,17 +37,21 @@ from onceward.core.model import (
     EventRow,
     Millis,
     ProcessRow,
+    PromiseRow,
     RunRow,
     SkippedRow,
     StepKey,
     StepRow,
     UnparsedRow,
+    WaitRow,
 )
 from onceward.core.notices import NoticeAddressRow, NoticeRow
 from onceward.core.plan import handed_key
+from onceward.core.promises import RESULT
 from onceward.core.redact import Redaction
 from onceward.core.rules import AWAITS, FAR_MS
 from onceward.core.states import OPEN_PROBLEM, TABLE, TERMINAL, Effect, RunState, StepState, Verb
+from onceward.core.triggers import OWN
 from onceward.core.unknown import Question, open_questions
 from onceward.refusals import Refusal
 
@@ -226,6 +232,57 @@ class Shaping:
             return self.redaction.text(text)
         shown = self.redaction.value(value)
         return text if shown == value else msgspec.json.encode(shown).decode()
+
+
+def promise_hashes(rows: Sequence[StepRow]) -> list[str]:
+    """Give the hashes of the tokens of the promises that steps made."""
+    return [found for row in rows if (found := promise_hash(row)) is not None]
+
+
+def promise_hash(row: StepRow) -> str | None:
+    """Give the hash of the token of the promise that a step made; None where it made none."""
+    is_one = row.kind == "promise" and row.state is StepState.DONE and not row.name.endswith(RESULT)
+    try:
+        return msgspec.json.decode(row.output, type=str) if is_one and row.output is not None else None
+    except msgspec.MsgspecError:
+        return None  # somebody has changed it by hand
+
+
+def with_waits(
+    views: Sequence[StepView],
+    rows: Sequence[StepRow],
+    waits: Sequence[WaitRow],
+    promises: Mapping[str, PromiseRow],
+) -> list[StepView]:
+    """Give steps with the events that would end them, and what became of the promises that they made."""
+    found = []
+    for view, row in zip(views, rows, strict=True):
+        place = (view.generation, row.name, row.item, row.ordinal)
+        awaits = [
+            _expected(wait)
+            for wait in waits
+            if row.state is StepState.OPEN and (wait.generation, wait.name, wait.item, wait.ordinal) == place
+        ]
+        promise = promises.get(promise_hash(row) or "")
+        if awaits or promise is not None:
+            made = None if promise is None else _promise(promise)
+            view = msgspec.structs.replace(view, awaits=awaits, promise=made)
+        found.append(view)
+    return found
+
+
+def _expected(wait: WaitRow) -> ExpectedView:
+    return ExpectedView(
+        type=wait.type,
+        subject=wait.subject or None,
+        source=None if wait.source == OWN else wait.source,
+        until_at=wait.until_at,
+        condition=None if wait.condition is None else msgspec.json.decode(wait.condition),
+    )
+
+
+def _promise(row: PromiseRow) -> PromiseView:
+    return PromiseView(state=row.state.value, expires_at=row.expires_at, ended_at=row.ended_at)
 
 
 def due_at(listed: Listed) -> Millis | None:

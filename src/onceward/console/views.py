@@ -103,6 +103,32 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     pruned_at: Millis | None = None
 
 
+class ExpectedView(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that would end an open wait.
+
+    Attributes:
+        type: of the event.
+        subject: what it must be about; None for whatever.
+        source: who must say so; None for an event of our own, as `emit` makes it.
+        until_at: when it is too late.
+        condition: what must hold for it besides, as it is stored.
+    """
+
+    type: str
+    subject: str | None = None
+    source: str | None = None
+    until_at: Millis | None = None
+    condition: Any = None
+
+
+class PromiseView(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a promise: ``open``, ``completed``, ``failed`` or ``expired``."""
+
+    state: str
+    expires_at: Millis | None = None
+    ended_at: Millis | None = None
+
+
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
     """A step's record.
 
@@ -111,6 +137,8 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
         idempotency_key: what it hands to others; None where its kind has none.
         effect: ``pure``, ``own database`` or ``outside``; None where it is not known.
         question: what a person is to decide, where its outcome is unknown; see ``answer``.
+        awaits: the events of which one ends it, where it is an open wait.
+        promise: what became of it, where it made one.
     """
 
     name: str
@@ -133,6 +161,8 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     effect: str | None = None
     question: Any = None
+    awaits: list[ExpectedView] = []
+    promise: PromiseView | None = None
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
@@ -442,6 +472,55 @@ class ActionReply(msgspec.Struct, frozen=True, kw_only=True):
     generation: int | None = None
     attempt: int | None = None
     is_duplicate: bool = False
+
+
+class EmitReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an event that an operator made.
+
+    Attributes:
+        event: as it is stored.
+        is_duplicate: it was there before, by the same id or request; nothing was stored now.
+        runs: of it.
+        skipped: workflows that want it and have no run of it, and why.
+        waits: runs with a wait that it fits; each takes the first event that does.
+    """
+
+    event: EventSummary
+    is_duplicate: bool
+    runs: list[RunSummary]
+    skipped: list[SkippedView]
+    waits: list[str] = []
+
+
+class PruneReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What one page of pruning did, or would do.
+
+    Attributes:
+        what: runs, events, deliveries, unparsed or identity; None where nothing is to be pruned.
+        looked: how many rows it looked at.
+        values: how many of them lose their values.
+        rows: how many of them go whole.
+        next: what to pass as ``after`` to go on; None at the end.
+    """
+
+    is_dry_run: bool
+    what: str | None = None
+    looked: int = 0
+    values: int = 0
+    rows: int = 0
+    next: str | None = None
+
+
+class ExportPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Stored rows of some events, each with what it is of in ``row``.
+
+    Attributes:
+        rows: of whole events: the event, its runs, their steps, attempts and audit entries.
+        next: what to pass as ``after`` for the next page; None on the last one.
+    """
+
+    rows: list[msgspec.Raw]
+    next: str | None = None
 
 
 class BulkReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from onceward.core.model import AuditRow, EventRow, Millis, RunRow
+from onceward.core.model import AuditRow, EventRow, Millis, RunRow, WaitRow
 from onceward.core.states import RunState
 
 
@@ -148,6 +148,10 @@ class ConsoleReads(Protocol):
 
     def all_audits(self, before: tuple[Millis, str] | None, limit: int) -> list[AuditRow]:
         """Give what operators did, newest first; *before* is time and id of the last one seen."""
+        ...
+
+    def waits_of(self, run_id: str) -> list[WaitRow]:
+        """Give which events would end the open waits of a run."""
         ...
 
     def audit_of_request(self, request_id: str) -> AuditRow | None:

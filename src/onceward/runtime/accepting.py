@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from onceward.authoring.workflow import Workflow
-from onceward.core import errors, failpoints
+from onceward.core import errors, failpoints, ids, json_plain
 from onceward.core.ids import RUN_ID_PREFIX
-from onceward.core.model import EventRow, NewRun
+from onceward.core.model import EventRow, Millis, NewRun
 from onceward.core.ports import Accept, Accepted
+from onceward.core.texts import checked_id, checked_name, checked_subject
 from onceward.runtime.tracing import traceparent
 
 if TYPE_CHECKING:
@@ -47,6 +48,39 @@ async def accept_registered(worker: Worker, accepts: Sequence[Accept]) -> tuple[
                 ) from error
         else:
             return answers, holder, sent_at
+
+
+def emitted_event(
+    worker: Worker,
+    type_: str,
+    payload: Any,
+    *,
+    id: str | None,  # noqa: A002 (the glossary's word)
+    subject: str | None,
+    occurred_at: Millis | None = None,
+    source: str | None = None,
+) -> EventRow:
+    """Give the event of an emit from outside any run; *source* only where somebody stands in for one.
+
+    Raises:
+        ConfigError: the type, the id or the subject cannot be used.
+        NotStorable: the payload is more than JSON's own types.
+    """
+    checked_name(type_, "event type")
+    text = json_plain.encode_payload(
+        payload, what=f"The payload of event {type_!r}", limit_bytes=worker.settings.value_bytes_max
+    )
+    return EventRow(
+        source=f"emit/{type_}" if source is None else source,
+        id=checked_id(id) if id is not None else worker.ids.event_id(),
+        type=type_,
+        payload=text,
+        received_at=worker.now_ms(),
+        subject=checked_subject(subject),
+        occurred_at=occurred_at,
+        content_hash=None if id is None else ids.content_hash(text),
+        trace=traceparent(worker.tracer),
+    )
 
 
 def start_accept(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onceward.core.looks import EventLook, EventsFound, Listed, RecentRun, RunLook, RunsFound, Tally
-from onceward.core.model import AuditRow, EventRow, Millis
+from onceward.core.model import AuditRow, EventRow, Millis, WaitRow
 from onceward.core.states import RunState
 from onceward.stores.rows import RUN_WIDTH, TABLES, to_listed_run, to_value, to_values
 
@@ -151,6 +151,10 @@ class ConsoleReads:
         return to_values(
             AuditRow, self._read("all_audits", before_at=before_at, before_id=before_id, limit=limit)
         )
+
+    def waits_of(self, run_id: str) -> list[WaitRow]:
+        """Give which events would end the open waits of a run."""
+        return to_values(WaitRow, self._read("waits_of", run_id=run_id))
 
     def audit_of_request(self, request_id: str) -> AuditRow | None:
         """Give the entry of an operator's request, or None."""

@@ -259,8 +259,8 @@ class Receiver:
             except StoreUnavailable as error:
                 return self._refuse_busy(source, replies.UNAVAILABLE, error.what)
             if not is_first:
-                error = SignatureInvalid("something else came under the same signature before")
-                return self._not_genuine(source, error, None)
+                used = SignatureInvalid("something else came under the same signature before")
+                return self._not_genuine(source, used, None)
 
         if head.encoding and source.encoded_bodies == "as-sent":
             inflation = self._inflated(source, request, head.encoding)

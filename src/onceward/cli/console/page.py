@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -178,4 +179,25 @@ def ways_out(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]:
         yield line("retry"), "do not wait for the next try"
         yield line("cancel"), "end it; its clean-up steps run"
     elif "cancel" in allowed:
+        yield from _ends_of_waits(detail, options)
         yield line("cancel"), "end it; its clean-up steps run"
+
+
+def _ends_of_waits(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]:
+    """Give the commands that end what a run waits for."""
+    run_id = detail.run.run_id
+    made = [step for step in detail.steps if step.promise is not None and step.promise.state == "open"]
+    for step in made:
+        named = f" --promise {shlex.quote(step.label)}" if len(made) > 1 else ""
+        yield (
+            f"onceward runs complete {run_id}{named} --value JSON{options}",
+            f"complete the promise {step.label}; --fail REASON fails it",
+        )
+    for awaited in [one for step in detail.steps for one in step.awaits]:
+        about = "" if awaited.subject is None else f" --subject {shlex.quote(awaited.subject)}"
+        source = "" if awaited.source is None else f" --source {shlex.quote(awaited.source)}"
+        where = "" if awaited.condition is None else ", if its condition holds"
+        yield (
+            f"onceward emit {shlex.quote(awaited.type)}{source}{about} --data JSON{options}",
+            f"make the event that it waits for{where}",
+        )

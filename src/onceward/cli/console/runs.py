@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onceward.cli.console.complete import complete
 from onceward.cli.console.finding import filters, query_of
 from onceward.cli.console.listing import about, listed, print_runs
 from onceward.cli.console.reach import Reach, reaching
@@ -127,5 +128,5 @@ def _print_change(run: RunSummary, reach: Reach) -> None:
     terminal().print(line, soft_wrap=True)
 
 
-for verb in STEERING:
+for verb in (*STEERING, complete):
     command.add_command(verb)

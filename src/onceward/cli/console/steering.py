@@ -120,7 +120,7 @@ def replay(payload: str | None, **options: Any) -> None:
     """
     more = _chosen(options)
     if payload is not None:
-        more["payload"] = _json(payload, "--payload")
+        more["payload"] = json_of(payload, "--payload")
     _steer("replay", options, **more)
 
 
@@ -141,11 +141,12 @@ def answer(answer: str, step: str | None, result: str | None, **options: Any) ->
     """
     more: dict[str, Any] = {} if step is None else {"step": step}
     if result is not None:
-        more["result"] = _json(result, "--result")
+        more["result"] = json_of(result, "--result")
     _steer("answer", options, answer=answer, **more)
 
 
-def _json(given: str, option: str) -> Any:
+def json_of(given: str, option: str) -> Any:
+    """Give the JSON that an option holds, or the file that it names."""
     import json
     from pathlib import Path
 

@@ -558,3 +558,9 @@ where e.namespace = :namespace and e.received_at > 0 and e.received_at >= :since
        or (e.received_at, e.source, e.id) > (cast(:after_at as {int}), :after_source, :after_id))
 order by e.received_at, e.source, e.id
 limit :limit
+
+-- name: waits_of
+-- What a run waits for, by the primary key.
+select {wait} from {t}wait w
+where w.namespace = :namespace and w.run_id = :run_id
+order by w.generation, w.name, w.item, w.ordinal, w.part

@@ -58,6 +58,8 @@ def an_open_wait_is_found_by_its_type_and_subject(stores: StoreFactory) -> None:
     assert _waits(process, subject="o-2") == []
     assert _waits(process, "sent", "o-1") == []
     assert process.store.waits_for([]) == []
+    assert process.store.waits_of(run.run_id) == [about, anything]
+    assert process.store.waits_of("run_other") == []
 
 
 def a_batch_that_stores_an_event_says_who_waits_for_it(stores: StoreFactory) -> None:

@@ -68,6 +68,63 @@ class Replay(Restart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     payload: Any = msgspec.UNSET
 
 
+class Emit(Plain, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Make an event.
+
+    Attributes:
+        type: what happened.
+        payload: JSON.
+        id: the same id gives the same event; by default the request's id, else drawn.
+        subject: what it is about.
+        source: whom it stands in for; by default it is an event of our own. Takes no *id*.
+    """
+
+    type: str
+    payload: Any = None
+    id: str | None = None
+    subject: str | None = None
+    source: str | None = None
+
+
+class Complete(Plain, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """End an open promise of a run, without its token.
+
+    Attributes:
+        promise: of which step, where the run has several that are open.
+        value: what the run gets.
+        reason: set, the promise fails with it instead.
+    """
+
+    promise: str | None = None
+    value: Any = None
+    reason: str | None = None
+
+
+class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Take what is over out of the store, a page for each call.
+
+    Attributes:
+        older_than: of what ended or came so long ago, such as ``30d``; without it the retention of the app
+            and of its workflows holds.
+        payloads: payloads and results; so if nothing else is chosen.
+        runs: runs whole.
+        deliveries: requests as they came.
+        identity: ids of events that have neither runs nor deliveries left.
+        workflow: only runs of this one.
+        dry_run: only count; anything else must be asked for.
+        after: the ``next`` of the reply before.
+    """
+
+    older_than: str | None = None
+    payloads: bool = False
+    runs: bool = False
+    deliveries: bool = False
+    identity: bool = False
+    workflow: str | None = None
+    dry_run: bool = True
+    after: str | None = None
+
+
 class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An action that is only thought through; its fields are those of the action."""
 

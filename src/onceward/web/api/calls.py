@@ -11,18 +11,31 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from onceward.console.port import Action, Console, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import (
+    Action,
+    Completion,
+    Console,
+    DeliveryQuery,
+    Emit,
+    EventQuery,
+    ExportQuery,
+    Prune,
+    RunQuery,
+)
 from onceward.console.views import (
     ActionReply,
     AuditView,
     BulkReply,
     Counts,
     DeliveryView,
+    EmitReply,
     EventDetail,
     EventSummary,
+    ExportPage,
     NoticesView,
     Overview,
     Page,
+    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,
@@ -30,6 +43,7 @@ from onceward.console.views import (
     WorkerView,
     WorkflowView,
 )
+from onceward.core.access_errors import Forbidden
 from onceward.core.errors import ConfigError
 from onceward.core.plan import Plan
 from onceward.web.access import Principal, Role
@@ -191,6 +205,49 @@ def _acting(verb: str) -> Answer:
     return act
 
 
+async def _emit(call: Call) -> EmitReply:
+    asked: bodies.Emit = call.body
+    return await call.console.emit(
+        Emit(
+            type=asked.type,
+            actor=call.who.name,
+            payload=asked.payload,
+            id=asked.id,
+            subject=asked.subject,
+            source=asked.source,
+            request_id=call.request_id,
+        )
+    )
+
+
+async def _complete(call: Call) -> ActionReply:
+    asked: bodies.Complete = call.body
+    completion = Completion(
+        actor=call.who.name,
+        promise=asked.promise,
+        value=asked.value,
+        reason=asked.reason,
+        request_id=call.request_id,
+    )
+    return await call.console.complete(call.parts["run_id"], completion)
+
+
+async def _prune(call: Call) -> PruneReply:
+    asked: bodies.Prune = call.body
+    fields = {name: getattr(asked, name) for name in asked.__struct_fields__}
+    return await call.console.prune(Prune(actor=call.who.name, **fields))
+
+
+async def _export(call: Call) -> ExportPage:
+    if call.query.raw and not call.who.may(Role.ADMIN):
+        raise Forbidden(
+            f"{call.who.name} is a {call.who.role}; what is not redacted is for an admin.",
+            means="Nothing was given.",
+            todo="Leave raw out.",
+        )
+    return await call.console.export(call.query)
+
+
 async def _redeliver(call: Call) -> Any:
     return await call.console.redeliver(call.parts["delivery_id"], actor=call.who.name)
 
@@ -297,6 +354,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *_ACTIONS,
     Endpoint(
         method="POST",
+        path="/runs/{run_id}/complete",
+        does="End an open promise of a run, without its token.",
+        gives=ActionReply,
+        answer=_complete,
+        role=Role.OPERATOR,
+        body=bodies.Complete,
+        errors=(404, 409),
+        tag="acting",
+    ),
+    Endpoint(
+        method="POST",
         path="/runs/bulk",
         does="Do one thing to every run that a filter finds, or say what that would be.",
         gives=BulkReply,
@@ -322,6 +390,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         gives=Page[EventSummary],
         answer=_events,
         query=EventQuery,
+    ),
+    Endpoint(
+        method="POST",
+        path="/events",
+        does="Make an event: start what subscribed to it, and end what waits for it.",
+        gives=EmitReply,
+        answer=_emit,
+        role=Role.OPERATOR,
+        body=bodies.Emit,
+        errors=(409,),
+        tag="acting",
     ),
     Endpoint(
         method="GET",
@@ -406,6 +485,24 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         gives=Page[AuditView],
         answer=_audit,
         query=bodies.AuditQuery,
+    ),
+    Endpoint(
+        method="POST",
+        path="/prune",
+        does="Take what is over out of the store, or say what would go: a page for each call.",
+        gives=PruneReply,
+        answer=_prune,
+        role=Role.ADMIN,
+        body=bodies.Prune,
+        tag="acting",
+    ),
+    Endpoint(
+        method="GET",
+        path="/export",
+        does="Give the stored rows of events and their runs, page by page. What is not redacted is for admins.",
+        gives=ExportPage,
+        answer=_export,
+        query=ExportQuery,
     ),
     Endpoint(
         method="GET",

@@ -175,13 +175,10 @@ def action(verb: Verb, form: Form, actor: str) -> Action:
     Raises:
         ConfigError: it has no request id, or a value in it is not JSON.
     """
-    request_id = form.get("request_id")
-    if not request_id or len(request_id) > REQUEST_ID_CHARS_MAX:
-        raise ConfigError("The form has no request id.", todo="Send it from the page of the action.")
     return Action(
         verb=verb,
         actor=actor,
-        request_id=request_id,
+        request_id=request_id_of(form),
         answer=form.get("answer") or None if verb is Verb.ANSWER else None,
         result=json_of(form.get("result"), "result"),
         step=form.get("step") or None,
@@ -190,6 +187,18 @@ def action(verb: Verb, form: Form, actor: str) -> Action:
         drop=[label for label in form.all("drop") if label] or None,
         plan=form.get("plan") or None,
     )
+
+
+def request_id_of(form: Form) -> str:
+    """Give the id by which a form is done once.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    request_id = form.get("request_id")
+    if not request_id or len(request_id) > REQUEST_ID_CHARS_MAX:
+        raise ConfigError("The form has no request id.", todo="Send it from the page of the action.")
+    return request_id
 
 
 def json_of(text: str, name: str) -> Any:

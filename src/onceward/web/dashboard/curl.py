@@ -33,6 +33,19 @@ def verb(run_id: str, name: str, more: Mapping[str, Any] | None = None) -> str:
     )
 
 
+def emit(given: Mapping[str, str]) -> str:
+    """Give the command that makes an event, with an empty payload."""
+    body = {**given, "payload": {}}
+    return "\n".join(
+        [
+            'curl --fail-with-body -X POST "$ONCEWARD_URL"/api/v1/events \\',
+            '  -H "Authorization: Bearer $ONCEWARD_TOKEN" \\',
+            '  -H "Idempotency-Key: $(uuidgen)" \\',
+            f"  --json {shlex.quote(json.dumps(body))}",
+        ]
+    )
+
+
 def delivery(view: DeliveryView) -> str | None:
     """Give the command that sends a delivery again as it came; None where its body is not text.
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onceward.console.port import Console, DeliveryQuery, EventQuery, RunQuery
-from onceward.console.views import EventSummary
+from onceward.console.views import EventSummary, RunDetail, StepView
 from onceward.core.errors import ConfigError, NotFound, OncewardError
 from onceward.core.states import TABLE, RunState, Verb
 from onceward.web.dashboard import curl, filters, groups
@@ -28,6 +28,7 @@ Page = Callable[[Request], Awaitable[Response]]
 WINDOWS = {"1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000, "7d": 604_800_000}
 PROBLEMS_PAGE = 200
 FOUND = 10
+PROMISE_ENDED = {"completed": "the promise was completed", "failed": "the promise was failed"}
 STATUSES_OF_USERS = {"config": 400}  # over HTTP a question that cannot be answered is the asker's
 _ID = re.compile(r"[0-9a-zA-Z_-]{1,100}")
 
@@ -103,6 +104,7 @@ class Pages:
                 "way": groups.way_of(detail.run) if detail.run.is_open_problem else None,
                 "did": did(given.get("did"), given.get("effect")),
                 "questions": [(step, asked_of(step)) for step in detail.steps if step.question is not None],
+                "awaited": awaited(detail),
                 "curls": curl.verbs(self._renderer.api, detail.run.run_id, detail.verbs),
                 "query_string": filters.query_string,
             },
@@ -122,7 +124,9 @@ class Pages:
         if "source" not in given or "id" not in given:
             raise ConfigError("An event is named by its source and its id.", todo="Add ?source=…&id=….")
         detail = await self._console.event(given["source"], given["id"])
-        return self._renderer.page(request, "event.html", {"detail": detail, "event": detail.event})
+        return self._renderer.page(
+            request, "event.html", {"detail": detail, "event": detail.event, "made": None}
+        )
 
     async def deliveries(self, request: Request) -> Response:
         """List deliveries by filter."""
@@ -264,8 +268,21 @@ def did(verb: str | None, effect: str | None) -> str | None:
 
     The words come from the table and never from the address: a link cannot put words in our mouth.
     """
+    if verb == "complete":
+        return PROMISE_ENDED.get(effect or "")
     replies = (cell.reply for (_, known), cell in TABLE.items() if known == verb and cell.effect == effect)
     return next(replies, None)
+
+
+def awaited(detail: RunDetail) -> list[StepView]:
+    """Give the steps that something from outside would end: open waits, and open promises."""
+    if detail.run.ended_at is not None or detail.shown_generation != detail.run.generation:
+        return []
+    return [
+        step
+        for step in detail.steps
+        if step.awaits or (step.promise is not None and step.promise.state == "open")
+    ]
 
 
 def verb_of(request: Request) -> Verb:

@@ -16,6 +16,7 @@ from onceward.web.dashboard.actions import Actions
 from onceward.web.dashboard.assets import Assets
 from onceward.web.dashboard.bulk import Bulk
 from onceward.web.dashboard.live import Live
+from onceward.web.dashboard.making import Making
 from onceward.web.dashboard.pages import Page, Pages, guarded
 from onceward.web.dashboard.render import Renderer, Who
 
@@ -42,6 +43,7 @@ def routes(
     assets = Assets()
     renderer = Renderer(who, assets, api=api, logout=logout)
     pages, actions, bulk = Pages(console, renderer), Actions(console, renderer), Bulk(console, renderer)
+    making = Making(console, renderer)
 
     def get(path: str, page: Page) -> Route:
         return Route(path, guarded(renderer, page), methods=["GET"])
@@ -56,8 +58,12 @@ def routes(
         get("/", pages.overview),
         get("/runs", pages.runs),
         get("/runs/{run_id}", pages.run),
+        get("/runs/{run_id}/complete", making.ask_complete),
+        post("/runs/{run_id}/complete", making.complete),
         get("/runs/{run_id}/{verb}", actions.ask),
         post("/runs/{run_id}/{verb}", actions.act),
+        get("/emit", making.ask_emit),
+        post("/emit", making.emit),
         get("/events", pages.events),
         get("/event", pages.event),
         get("/deliveries", pages.deliveries),

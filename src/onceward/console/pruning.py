@@ -1,0 +1,119 @@
+"""Pruning for a console: a page for each call, and a place from which to go on.
+
+So nobody has to wait for the whole, nothing runs on for somebody who has gone, and whoever asks
+sees how far it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onceward.console import asking
+from onceward.console.port import Prune
+from onceward.console.views import PruneReply
+from onceward.core import asked
+from onceward.core.duration import to_ms
+from onceward.core.errors import ConfigError
+from onceward.core.model import AuditRow
+from onceward.core.retention import Keep, Pruned, Rules, rules_of
+from onceward.runtime.pruning import keeps_of
+
+if TYPE_CHECKING:
+    from onceward.app import App
+
+PRUNE = "prune"
+ROUNDS_MAX = 3
+"""What loses its values in one round may go whole in the next, a replay's original in the one after."""
+
+
+async def prune(app: App, asked_for: Prune) -> PruneReply:
+    """Prune one page; see `LocalConsole.prune`."""
+    asked.checked_actor(asked_for.actor)
+    worker = app.worker
+    rules = await _rules(app, asked_for)
+    whats = rules.whats
+    round_, number, after, has_changed = 0, 0, "", 0
+    if asked_for.after is not None:
+        round_, number, after, has_changed = asking.read_cursor(asked_for.after, int, int, str, int)
+    if not 0 <= number < max(1, len(whats)):
+        raise ConfigError("after= is no place of this pruning.", todo="Begin without it.")
+    if not whats:
+        return PruneReply(is_dry_run=asked_for.dry_run)
+    if asked_for.after is None and not asked_for.dry_run:
+        await _note(app, asked_for)
+    what = whats[number]
+    page = functools.partial(
+        worker.store.prune, what, rules, worker.now_ms(), after=after, is_dry=asked_for.dry_run
+    )
+    found: Pruned = await worker.read(page)
+    has_changed |= int(bool(found.values or found.rows))
+    following: tuple[int, int, str, int] | None = (round_, number, found.next or "", has_changed)
+    if found.next is None:
+        following = (round_, number + 1, "", has_changed)
+        if number + 1 == len(whats):
+            is_last = asked_for.dry_run or not has_changed or round_ + 1 == ROUNDS_MAX
+            following = None if is_last else (round_ + 1, 0, "", 0)
+    return PruneReply(
+        is_dry_run=asked_for.dry_run,
+        what=what.value,
+        looked=found.looked,
+        values=found.values,
+        rows=found.rows,
+        next=None if following is None else asking.cursor(*following),
+    )
+
+
+async def _rules(app: App, asked_for: Prune) -> Rules:
+    """Give what is pruned: by what was asked, else by the retention of the app and its workflows.
+
+    Raises:
+        ConfigError: what was asked does not go together.
+    """
+    kinds = {
+        name: getattr(asked_for, name)
+        for name in ("payloads", "runs", "deliveries", "identity")
+        if getattr(asked_for, name)
+    }
+    if kinds and asked_for.older_than is None:
+        raise ConfigError(
+            f"{', '.join(kinds)} was to be pruned, and not of which age.",
+            means="Nothing was pruned.",
+            todo="Say how old is what may go: older_than 30d.",
+        )
+    if asked_for.workflow is not None and (asked_for.deliveries or asked_for.identity):
+        raise ConfigError(
+            "Deliveries and ids belong to no workflow.",
+            means="Nothing was pruned.",
+            todo="Leave the workflow out.",
+        )
+    if asked_for.older_than is None:
+        rows = await app.worker.read(app.worker.store.workflows)
+        rules = rules_of(app.retention, keeps_of(rows))
+        if asked_for.workflow is not None:
+            rules = Rules(rules.keep, rules.workflows, only=asked_for.workflow)
+        return rules
+    age = to_ms(asked_for.older_than, what="older_than")
+    has_payloads = asked_for.payloads or asked_for.runs or not kinds
+    rows_age = age if asked_for.runs else None
+    return Rules(
+        Keep(rows_age, rows_age, rows_age, age if has_payloads else None),
+        only=asked_for.workflow,
+        alone=age if has_payloads and asked_for.workflow is None else None,
+        deliveries=age if asked_for.deliveries else None,
+        unparsed=age if asked_for.deliveries else None,
+        notices=age if asked_for.deliveries else None,
+        identity=age if asked_for.identity else None,
+    )
+
+
+async def _note(app: App, asked_for: Prune) -> None:
+    """Note who began it, and with what."""
+    worker = app.worker
+    told = msgspec.to_builtins(asked_for)
+    said = {name: value for name, value in told.items() if value and name not in ("actor", "after")}
+    detail = msgspec.json.encode(said).decode()
+    row = AuditRow(str(worker.ids.uuid7()), worker.now_ms(), "", PRUNE, asked_for.actor, detail)
+    await worker.read(worker.store.add_audit, row)

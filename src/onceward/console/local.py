@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from onceward.console.views import (
 )
 from onceward.core import asked
 from onceward.core.errors import NotFound
-from onceward.core.looks import Listed, RunLook
+from onceward.core.looks import DeliveriesFound, Listed, RecentDelivery, RunLook
 from onceward.core.model import DeliveryRow, EventRow, Millis, UnparsedRow
 from onceward.core.ports import DeliveryFilter, Store
 from onceward.core.redact import Redaction
@@ -226,14 +227,24 @@ class LocalConsole:
         )
 
     async def deliveries(self, query: DeliveryQuery) -> Page[DeliveryView]:
-        """List deliveries, newest first, without bodies.
+        """List deliveries, newest first, without bodies; a page may be short while it has a ``next``.
 
         Raises:
             ConfigError: a filter cannot be used.
         """
         where = asking.delivery_filter(query)
-        read = self._store.unparsed if query.outcome == "unparsed" else self._store.all_deliveries
-        rows: list[DeliveryRow | UnparsedRow] = await self._ask(read, where)
+        rows: Sequence[DeliveryRow | UnparsedRow]
+        edge: str | None = None
+        if query.outcome == "unparsed":
+            rows = await self._ask(self._store.unparsed, where)
+        elif query.outcome is None and query.source is None:
+            rows = await self._ask(self._store.all_deliveries, where)
+        else:
+            look = functools.partial(
+                self._store.look_for_deliveries, limit=where.limit, look=asking.LOOK_MAX
+            )
+            met: DeliveriesFound = await self._ask(look, where.source, where.outcome, where.before)
+            rows, edge = met.deliveries, met.edge
         views: dict[str, DeliveryView] = {}
         for row in rows:
             view = views.get(row.delivery_id)
@@ -245,7 +256,7 @@ class LocalConsole:
         is_more = len(rows) > query.limit
         if is_more and len(found) > 1:
             found.pop()  # its parts may go on behind the page
-        return Page(items=found, next=found[-1].delivery_id if is_more else None)
+        return Page(items=found, next=found[-1].delivery_id if is_more else edge)
 
     async def delivery(self, delivery_id: str) -> DeliveryView:
         """Give one delivery with its raw request, as far as it is kept.
@@ -286,11 +297,12 @@ class LocalConsole:
         """List the sources with their refusals and clock skew; also those that only the store knows."""
         refusals = await self.refusals()
         views = []
+        recent: list[RecentDelivery] = await self._ask(self._store.recent_deliveries, asking.LOOK_MAX)
         for name, source in self._app.sources.items():
             where = DeliveryFilter(source=name, limit=RECENT_DELIVERIES)
-            rows: list[DeliveryRow] = await self._ask(self._store.all_deliveries, where)
+            rows = [row for row in recent if row.source == name][:RECENT_DELIVERIES]
             unread = await self._ask(self._store.unparsed, where)
-            skews = [row.skew_ms for row in rows if row.skew_ms is not None]
+            skews = [row.received_at - row.sent_at for row in rows if row.sent_at is not None]
             views.append(
                 SourceView(
                     name=name,

@@ -287,7 +287,7 @@ class SourceView(msgspec.Struct, frozen=True, kw_only=True):
         name: its name.
         kind: of source; None where the code that knows it is not here.
         path: where its deliveries go.
-        last_received_at: when the latest delivery came.
+        last_received_at: when the latest delivery came, of the newest ten thousand of all sources.
         median_skew_ms: of the latest deliveries that sign a time.
         refusals: what it refused.
         unparsed: how many deliveries wait to be read.

@@ -62,12 +62,8 @@ STEP = (
     "tries, output"
 )
 QUEUE = "namespace, run_id, workflow, due_at, woken, is_suspect"
-DELIVERY = (
-    "namespace, delivery_id, part, source, event_id, outcome, content_hash, received_at, sent_at, secret_index, request"
-)
-UNPARSED = (
-    "namespace, delivery_id, source, content_hash, received_at, last_at, sent_at, copies, error, request, body"
-)
+DELIVERY = "namespace, delivery_id, part, source, event_id, outcome, content_hash, received_at, sent_at, secret_index, request"
+UNPARSED = "namespace, delivery_id, source, content_hash, received_at, last_at, sent_at, copies, error, request, body"
 AUDIT = "namespace, run_id, audit_id, at, verb, actor, detail"
 TABLES = {
     "event": EVENT,
@@ -305,7 +301,9 @@ def questions(count: int, now: int, runs: Sequence[str], failed: Sequence[str]) 
         "list clashes, of which there are none": lambda console, _: console.deliveries(
             DeliveryQuery(outcome="clash")
         ),
-        "list what could not be read": lambda console, _: console.deliveries(DeliveryQuery(outcome="unparsed")),
+        "list what could not be read": lambda console, _: console.deliveries(
+            DeliveryQuery(outcome="unparsed")
+        ),
         "sources": lambda console, _: console.sources(),
         "workers": lambda console, _: console.workers(),
         "list the audit": lambda console, _: console.audit(),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from onceward.console.port import Action, DeliveryQuery, EventQuery, RunQuery
 from onceward.console.views import BulkReply
-from onceward.core.errors import ConfigError, OncewardError
+from onceward.core.errors import ConfigError, NotFound, OncewardError
 
 
 class StubConsole:
@@ -93,6 +93,7 @@ class StubConsole:
         *,
         dry_run: bool,
         progress: Callable[[BulkReply], object] | None = None,
+        run_ids: Sequence[str] | None = None,
     ) -> BulkReply:
         reply: BulkReply = self._give("bulk", query, action, dry_run)
         if dry_run:
@@ -102,6 +103,9 @@ class StubConsole:
                 progress(msgspec.structs.replace(reply, is_dry_run=False, done=done, is_over=False))
             await self.step.wait()
         return msgspec.structs.replace(reply, is_dry_run=False, done=reply.matched)
+
+    async def bulk_progress(self, bulk_id: str) -> BulkReply:
+        raise NotFound(f"There is no bulk action {bulk_id!r}.")
 
     async def changed(self) -> AsyncIterator[None]:
         watcher: asyncio.Queue[None] = asyncio.Queue()

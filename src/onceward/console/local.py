@@ -12,6 +12,7 @@ import msgspec
 
 from onceward.console import asking, shaping
 from onceward.console.acting import Acting
+from onceward.console.bulks import how_far
 from onceward.console.overview import overview_of
 from onceward.console.port import COUNT_MAX, Action, DeliveryQuery, EventQuery, RunQuery
 from onceward.console.shaping import Shaping
@@ -177,6 +178,10 @@ class LocalConsole:
             replays=[run for run in siblings if run.replay_of == run_id],
         )
 
+    async def runs_by_id(self, run_ids: Sequence[str]) -> list[RunSummary]:
+        """Give these runs, newest first, as far as they are there."""
+        return [self._shaping.run(one) for one in await self._ask(self._store.listed, run_ids)]
+
     async def _runs_of(self, where: RunLook) -> list[RunSummary]:
         found = await self._ask(self._store.look_for_runs, where)
         listed = await self._ask(self._store.listed, found.run_ids)
@@ -240,9 +245,7 @@ class LocalConsole:
         elif query.outcome is None and query.source is None:
             rows = await self._ask(self._store.all_deliveries, where)
         else:
-            look = functools.partial(
-                self._store.look_for_deliveries, limit=where.limit, look=asking.LOOK_MAX
-            )
+            look = functools.partial(self._store.look_for_deliveries, limit=where.limit, look=asking.LOOK_MAX)
             met: DeliveriesFound = await self._ask(look, where.source, where.outcome, where.before)
             rows, edge = met.deliveries, met.edge
         views: dict[str, DeliveryView] = {}
@@ -390,19 +393,32 @@ class LocalConsole:
         *,
         dry_run: bool,
         progress: Callable[[BulkReply], object] | None = None,
+        run_ids: Sequence[str] | None = None,
     ) -> BulkReply:
         """Do one thing to every run that a query finds, up to `BULK_MAX`.
 
         Args:
             query: which runs; its ``after`` and ``limit`` are not looked at.
+            run_ids: these runs instead, up to `PAGE_MAX`; *query* is not looked at.
             action: what; its request id is the bulk action's, and the same id does it once.
             dry_run: only say how many there are, and how many would be refused.
             progress: called now and then with how far it has come.
 
         Raises:
             ConfigError: as for `runs` and `act`, or a filter that finds everything.
+            IdClash: the request id was another bulk action's.
         """
-        return await self._acting.bulk(query, action, dry_run=dry_run, progress=progress)
+        return await self._acting.bulk(query, action, dry_run=dry_run, progress=progress, run_ids=run_ids)
+
+    async def bulk_progress(self, bulk_id: str) -> BulkReply:
+        """Give how far a bulk action has come, or how it ended, whichever process is at it.
+
+        Where that process is gone it is told as interrupted; the same request id goes on from there.
+
+        Raises:
+            NotFound: there is none of that id.
+        """
+        return await how_far(self._app, asked.checked_text(bulk_id, "bulk id"))
 
     async def changed(self) -> AsyncIterator[None]:
         """Yield whenever something may have changed, at most twice a second."""

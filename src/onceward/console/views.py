@@ -403,11 +403,13 @@ class BulkReply(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bulk_id: the request's id; the same id joins the bulk action that is under way or over.
+        actor: who asked.
         matched: how many runs the filter found, at most `BULK_MAX`.
         done: how many were acted on.
         refused: how many the table of states and verbs refused, with the first reasons.
         sample: some of the runs, for a dry run.
-        is_over: whether it is finished.
+        is_over: whether it is finished, or given up.
+        is_interrupted: whether it was given up before it was through; the same id goes on from there.
     """
 
     bulk_id: str
@@ -419,3 +421,5 @@ class BulkReply(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[str] = []
     sample: list[RunSummary] = []
     is_over: bool = True
+    is_interrupted: bool = False
+    actor: str | None = None

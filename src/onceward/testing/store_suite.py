@@ -20,6 +20,7 @@ from types import ModuleType
 from onceward.testing.store_checks import (
     access,
     awaiting,
+    bulks,
     claims,
     console,
     damage,
@@ -62,6 +63,7 @@ TOPICS: tuple[ModuleType, ...] = (
     console,
     receipts,
     retention,
+    bulks,
     access,
     values,
     damage,

@@ -27,7 +27,8 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Begun, Steer, TakenOver
-from onceward.stores.access import Asked, StoredAccess
+from onceward.stores.access import Asked
+from onceward.stores.bulks import StoredBulks
 from onceward.stores.postgres.clock import ServerClock
 from onceward.stores.postgres.connection import Database, Link
 from onceward.stores.postgres.errors import Fault, evicted, fault_of
@@ -50,7 +51,7 @@ LEASE_MS = 10_000
 TAKE_OVER_TRIES_MAX = 2
 
 
-class PostgresStore(PostgresWaits, StoredAccess, StoredRetention):
+class PostgresStore(PostgresWaits, StoredBulks, StoredRetention):
     """Keeps one namespace in one PostgreSQL database.
 
     Args:
@@ -90,6 +91,7 @@ class PostgresStore(PostgresWaits, StoredAccess, StoredRetention):
         statements = {
             **load_statements("reads.sql", schema, skip_locked=skip_locked),
             **load_statements("access.sql", schema, skip_locked=skip_locked),
+            **load_statements("bulk.sql", schema, skip_locked=skip_locked),
             **load_statements("retention.sql", schema, skip_locked=skip_locked),
             **load_statements("postgres.sql", schema, skip_locked=skip_locked),
         }

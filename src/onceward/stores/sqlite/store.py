@@ -31,7 +31,8 @@ from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, Tak
 from onceward.core.retention import refuse_without_payload
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.stores import migrate
-from onceward.stores.access import Asked, StoredAccess
+from onceward.stores.access import Asked
+from onceward.stores.bulks import StoredBulks
 from onceward.stores.retention import Do, StoredRetention
 from onceward.stores.rows import COLUMN_MACROS, to_value, to_values
 from onceward.stores.sqlite import host_clock as host_clock
@@ -56,7 +57,7 @@ def _evicted(process_id: str) -> errors.LeaseLost:
     )
 
 
-class SqliteStore(SqliteWaits, StoredAccess, StoredRetention):
+class SqliteStore(SqliteWaits, StoredBulks, StoredRetention):
     """Keeps one namespace in one SQLite file.
 
     Args:
@@ -85,6 +86,7 @@ class SqliteStore(SqliteWaits, StoredAccess, StoredRetention):
         reads = {
             **load("reads.sql", _MACROS),
             **load("access.sql", _MACROS),
+            **load("bulk.sql", _MACROS),
             **load("retention.sql", _MACROS),
         }
         super().__init__(connections, sql, reads, namespace)

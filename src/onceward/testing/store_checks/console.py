@@ -260,7 +260,9 @@ def a_look_for_deliveries_stops_after_so_many_and_loses_none(stores: StoreFactor
     process = Process(stores)
     facts = [event(f"evt_{number}", source="github" if number < 4 else "stripe") for number in range(7)]
     together = [delivery(facts[0])]
-    together += [delivery(facts[number], delivery_id=together[0].delivery_id, part=number) for number in (1, 2)]
+    together += [
+        delivery(facts[number], delivery_id=together[0].delivery_id, part=number) for number in (1, 2)
+    ]
     for fact, its in zip(facts[:3], together, strict=True):
         process.accept(Accept(fact, [], [its]))
     for fact in facts[3:]:

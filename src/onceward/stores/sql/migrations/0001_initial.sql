@@ -404,3 +404,18 @@ create table {t}promise (
 
 -- Replays inherit an old window of events; retention asks for those that are not over.
 create index {i}run_replay on {t}run (namespace, run_id) where replay_of is not null;
+
+-- How far a bulk action has come, told now and then by whoever is at it, so that every process can say.
+-- Few, and none older than a month.
+create table {t}bulk (
+    begun_at {int} not null,
+    told_at {int} not null,
+    is_over {small} not null,
+    namespace {key} not null,
+    bulk_id {key} not null,
+    teller {key} not null,
+    actor text not null,
+    asked {key} not null,
+    reply text not null,
+    primary key (namespace, bulk_id)
+){packed};

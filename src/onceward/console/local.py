@@ -16,6 +16,7 @@ from onceward.console.bulks import how_far
 from onceward.console.overview import overview_of
 from onceward.console.port import COUNT_MAX, Action, DeliveryQuery, EventQuery, RunQuery
 from onceward.console.shaping import Shaping
+from onceward.console.together import Together
 from onceward.console.views import (
     ActionReply,
     AuditView,
@@ -71,6 +72,7 @@ class LocalConsole:
         self._app = app
         self._shaping = Shaping(Redaction((app.settings.redact or "").split()))
         self._acting = Acting(app, self)
+        self._together = Together()
 
     async def _ask(self, read: Callable[..., Any], *args: Any) -> Any:
         return await self._app.worker.read(read, *args)
@@ -90,10 +92,15 @@ class LocalConsole:
         Raises:
             ConfigError: *window_ms* is out of range.
         """
-        return await overview_of(self._app, self, window_ms)
+        return await self._together.ask(
+            ("overview", str(window_ms)), lambda: overview_of(self._app, self, window_ms)
+        )
 
     async def counts(self) -> Counts:
         """Give how many runs stand where; see `Counts`."""
+        return await self._together.ask("counts", self._counts)
+
+    async def _counts(self) -> Counts:
         tally = await self._ask(self._store.tally, self._app.worker.now_ms(), COUNT_MAX)
         return Counts(
             states=tally.states,

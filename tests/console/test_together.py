@@ -15,16 +15,19 @@ class Looks:
 
     def __init__(self) -> None:
         self.begun: list[asyncio.Future[None]] = []
+        self._moved = asyncio.Event()
 
     async def __call__(self) -> int:
         self.begun.append(asyncio.get_running_loop().create_future())
         number = len(self.begun)
+        self._moved.set()
         await self.begun[-1]
         return number
 
     async def until(self, count: int) -> None:
         while len(self.begun) < count:
-            await asyncio.sleep(0)
+            self._moved.clear()
+            await self._moved.wait()
 
 
 @pytest.mark.anyio

@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measures Onceward beside a peer, in alternating rounds.",
-        epilog=f"works:\n{works}\n  console     how fast a store of a million runs answers; -n for another number"
+        epilog=f"works:\n{works}\n  console     how fast a store of a million runs answers, beside one of ten thousand; -n for another number"
         f"\n  report      all of them on both stores; writes the table in benchmarks/README.md",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from onceward import ConfigError, Context, NotFound, NotStorable, OncewardError, OutcomeUnknown
 from onceward.console.acting import AGAIN
+from onceward.console.bulks import begun
 from onceward.console.port import ACKNOWLEDGED, Action, RunQuery
 from onceward.console.views import BulkReply
-from onceward.core.errors import PlanNeeded, StateConflict
+from onceward.core.bulks import SILENT_MS
+from onceward.core.errors import IdClash, PlanNeeded, StateConflict
+from onceward.core.ids import composed, content_hash
 from onceward.core.redact import HIDDEN
 from tests.console.shop import Shop
 from tests.engine.running import run_app
@@ -214,6 +218,55 @@ def test_two_processes_share_a_bulk_action(store_url: str) -> None:
             for run_id in failed:
                 await shop.stands(run_id, "failed")
                 assert (await shop.console.run(run_id)).run.generation == 2
+
+    run_app(shop.app, scenario)
+
+
+def test_how_far_a_bulk_action_has_come_is_known_to_every_process(store_url: str) -> None:
+    shop, other = Shop(store_url), Shop(store_url)
+
+    async def scenario() -> None:
+        failed = [await shop.failed(f"order-{number}") for number in range(4)]
+        action = Action(verb="dismiss", actor="ann", request_id="mend")
+        with pytest.raises(NotFound):
+            await shop.console.bulk_progress("mend")
+        done = await shop.console.bulk(RunQuery(problems=True), action, dry_run=False, run_ids=failed[:3])
+        async with other.app:
+            assert await other.console.bulk_progress("mend") == done
+            assert (done.matched, done.done, done.actor) == (3, 3, "ann")
+            assert await other.ids(problems=True) == [failed[3]]
+            with pytest.raises(NotFound):
+                await other.console.bulk_progress("nothing")
+
+    run_app(shop.app, scenario)
+
+
+def test_a_bulk_action_whose_process_is_gone_is_interrupted_and_goes_on_by_its_id(store_url: str) -> None:
+    """What was done is not done twice, and the same id does not ask for something else."""
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        failed = [await shop.failed(f"order-{number}") for number in range(3)]
+        query, action = RunQuery(problems=True), Action(verb="dismiss", actor="ann", request_id="mend")
+        worker = shop.app.worker
+        dead = begun(shop.app, "mend", query, action, None)
+        assert await dead.take()
+        await dead.tell(msgspec.structs.replace(dead.reply, matched=3, done=1))
+        await shop.do(failed[0], "dismiss", request_id=content_hash(composed("mend", failed[0])))
+        assert not (await shop.console.bulk_progress("mend")).is_over
+        with pytest.raises(IdClash):
+            await shop.console.bulk(RunQuery(workflow="charge"), action, dry_run=False)
+
+        silent = msgspec.structs.replace(dead.row, told_at=worker.now_ms() - SILENT_MS - 1)
+        assert worker.store.tell_bulk(silent)
+        reply = await shop.console.bulk_progress("mend")
+        assert (reply.is_over, reply.is_interrupted) == (True, True)
+        assert reply.reasons[-1].startswith("Interrupted after 1 of 3: ")
+
+        done = await shop.console.bulk(query, action, dry_run=False)
+        assert (done.matched, done.done, done.is_interrupted) == (2, 2, False)
+        assert await shop.console.bulk_progress("mend") == done
+        assert await shop.ids(problems=True) == []
 
     run_app(shop.app, scenario)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from onceward.console.port import (
     RunQuery,
 )
 from onceward.console.views import BulkReply
-from onceward.core.errors import ConfigError, OncewardError
+from onceward.core.errors import ConfigError, NotFound, OncewardError
 
 
 class StubConsole:
@@ -117,6 +117,7 @@ class StubConsole:
         *,
         dry_run: bool,
         progress: Callable[[BulkReply], object] | None = None,
+        run_ids: Sequence[str] | None = None,
     ) -> BulkReply:
         reply: BulkReply = self._give("bulk", query, action, dry_run)
         if dry_run:
@@ -126,6 +127,9 @@ class StubConsole:
                 progress(msgspec.structs.replace(reply, is_dry_run=False, done=done, is_over=False))
             await self.step.wait()
         return msgspec.structs.replace(reply, is_dry_run=False, done=reply.matched)
+
+    async def bulk_progress(self, bulk_id: str) -> BulkReply:
+        raise NotFound(f"There is no bulk action {bulk_id!r}.")
 
     async def changed(self) -> AsyncIterator[None]:
         watcher: asyncio.Queue[None] = asyncio.Queue()

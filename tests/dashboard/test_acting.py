@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 from starlette.applications import Starlette
 
 from onceward.console.local import LocalConsole
+from onceward.console.views import BulkReply
 from onceward.web.access import Principal, Role
 from onceward.web.dashboard.site import routes
 from tests.dashboard.conftest import OpenPage, Serve
@@ -19,6 +20,7 @@ from tests.dashboard.everything import RUN_ID, everything
 from tests.dashboard.serving import OPERATOR, PREFIX, Site
 from tests.dashboard.shop import Shop, shop_in
 from tests.helpers import eventually
+from tests.web.fake_console import FakeConsole
 
 VIEWER = Principal(name="vera", role=Role.VIEWER, csrf="token-of-vera")
 
@@ -155,6 +157,22 @@ def test_how_a_bulk_action_ended_is_known_to_every_process(shop: Shop, site: Sit
             return known.text
 
     assert "Retry many: done" in shop.do(ask())
+
+
+@pytest.mark.anyio
+async def test_a_bulk_action_that_was_interrupted_says_after_how_many() -> None:
+    console = FakeConsole()
+    told = "Interrupted after 2 of 5: whoever was at it has not been heard of since."
+    reply = BulkReply(
+        bulk_id="mend", verb="retry", is_dry_run=False, matched=5, done=2, reasons=[told], is_interrupted=True
+    )
+    console.elsewhere["mend"] = [reply]
+    transport = ASGITransport(app=Starlette(routes=routes(console, lambda _: OPERATOR)))
+    async with AsyncClient(transport=transport, base_url="http://shop.example") as client:
+        page = (await client.get("/bulk/mend")).text
+
+    assert "Retry many: stopped" in page
+    assert told in page
 
 
 def test_ticked_runs_are_dismissed_together(shop: Shop, site: Site, open_page: OpenPage) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -71,6 +71,7 @@ class FakeConsole:
         self.acted: list[tuple[str, Action]] = []
         self.done: dict[str, ActionReply] = {}
         self.fault: Exception | None = None
+        self.elsewhere: dict[str, list[BulkReply]] = {}
         self.go_on = asyncio.Event()
         self.go_on.set()
 
@@ -226,6 +227,7 @@ class FakeConsole:
         *,
         dry_run: bool,
         progress: Callable[[BulkReply], object] | None = None,
+        run_ids: Sequence[str] | None = None,
     ) -> BulkReply:
         self._note((query, action, dry_run))
         reply = BulkReply(
@@ -240,6 +242,12 @@ class FakeConsole:
             if progress is not None:
                 progress(reply)
         return msgspec.structs.replace(reply, is_over=True)
+
+    async def bulk_progress(self, bulk_id: str) -> BulkReply:
+        if bulk_id not in self.elsewhere:
+            raise NotFound(f"There is no bulk action {bulk_id!r}.")
+        replies = self.elsewhere[bulk_id]
+        return replies.pop(0) if len(replies) > 1 else replies[0]
 
     async def changed(self) -> AsyncIterator[None]:
         for _ in range(2):

@@ -9,11 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import msgspec
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from onceward.console.port import Completion, Emit, ExportQuery, Prune, RunQuery
+from onceward.console.views import BulkReply
 from onceward.core.errors import (
     ConfigError,
     LeaseLost,
@@ -25,6 +27,7 @@ from onceward.core.errors import (
 )
 from onceward.web.access import Role
 from onceward.web.api.bodies import BODIES
+from onceward.web.api.bulks import Bulks
 from onceward.web.api.calls import ENDPOINTS, Endpoint
 from onceward.web.api.openapi import document
 from onceward.web.auth.headers import HEADERS
@@ -470,6 +473,18 @@ async def test_a_bulk_action_goes_on_and_tells_how_far_it_is(world: World) -> No
     assert (after.json()["is_over"], after.json()["done"]) == (True, 3)
     assert len(world.console.acted) == 3
     await world.api.close()
+
+
+@pytest.mark.anyio
+async def test_a_bulk_action_of_another_process_is_told_and_followed(world: World) -> None:
+    begun = BulkReply(bulk_id="b7", verb="retry", is_dry_run=False, matched=3, done=1, is_over=False)
+    over = msgspec.structs.replace(begun, is_over=True, is_interrupted=True)
+    world.console.elsewhere = {"b7": [begun, begun, over]}
+
+    assert (await get(world, "/bulk/b7")).json()["done"] == 1
+    assert [report async for report in Bulks(world.console, look_s=0).follow("b7")] == [begun, over]
+    assert (await get(world, "/bulk/b7")).json()["is_interrupted"]
+    assert (await get(world, "/bulk/b8")).status_code == 404
 
 
 @pytest.mark.anyio

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onceward.console.port import ACKNOWLEDGED, BULK_MAX, PAGE_MAX, Action, Console, RunQuery
+from onceward.console import bulks
+from onceward.console.bulks import Telling
+from onceward.console.port import ACKNOWLEDGED, BULK_MAX, PAGE_MAX, Action, RunQuery
 from onceward.console.views import ActionReply, BulkReply, RunSummary
 from onceward.core import asked, ids
 from onceward.core.choice import Choice, choice_of
@@ -30,6 +33,7 @@ from onceward.planning import Answered, checked_verb, restart_of
 
 if TYPE_CHECKING:
     from onceward.app import App
+    from onceward.console.local import LocalConsole
 
 RESUME = "resume"
 """Another word for an answer with ``retry``."""
@@ -39,7 +43,9 @@ REASONS_MAX = 5
 AT_ONCE = 8
 """Runs that a bulk action acts on at once: an action on a run that another process has waits for it."""
 
-BULK_VERB = "bulk"
+LOOK_S = 0.5
+"""Between two looks at how far another process has come."""
+
 AGAIN = "it would do something outside again, and its plan was not acknowledged"
 
 
@@ -51,7 +57,7 @@ class Acting:
         console: finds the runs of a bulk action.
     """
 
-    def __init__(self, app: App, console: Console) -> None:
+    def __init__(self, app: App, console: LocalConsole) -> None:
         self._app = app
         self._console = console
         self._under_way: dict[str, asyncio.Task[BulkReply]] = {}
@@ -131,11 +137,14 @@ class Acting:
         *,
         dry_run: bool,
         progress: Callable[[BulkReply], object] | None = None,
+        run_ids: Sequence[str] | None = None,
     ) -> BulkReply:
-        """Do one thing to every run that a query finds."""
+        """Do one thing to every run that a query finds, or to the runs that are named."""
         checked(action)
         asked.checked_actor(action.actor)
-        if not is_narrowed(query):
+        if run_ids is not None:
+            run_ids = _checked_run_ids(run_ids)
+        elif not is_narrowed(query):
             raise ConfigError(
                 f"{action.verb} was asked of every run of the namespace.",
                 means="A bulk action needs a filter. Nothing was changed.",
@@ -143,36 +152,58 @@ class Acting:
             )
         bulk_id = self._app.worker.ids.hex(12) if action.request_id is None else checked_id(action.request_id)
         if dry_run:
-            return await self._dry(bulk_id, query, action)
+            return await self._dry(bulk_id, query, action, run_ids)
         task = self._under_way.get(bulk_id)
         if task is None:
-            done = await self._before(bulk_id)
+            done = await bulks.ended_before(self._app, bulk_id)
             if done is not None:
                 return done
             task = self._under_way.get(bulk_id)  # it may have come while the store was asked
         if task is None:
-            task = asyncio.create_task(self._all(bulk_id, query, action, progress or _ignore))
+            telling = bulks.begun(self._app, bulk_id, query, action, run_ids)
+            task = asyncio.create_task(self._once(telling, query, action, run_ids, progress or _ignore))
             self._under_way[bulk_id] = task
             task.add_done_callback(lambda _: self._under_way.pop(bulk_id, None))
         # Who asked may go away; what was begun goes on.
         return await asyncio.shield(task)
 
-    async def _before(self, bulk_id: str) -> BulkReply | None:
-        """Give how a bulk action of this id ended, if one did."""
-        worker = self._app.worker
-        entry: AuditRow | None = await worker.read(worker.store.audit_of_request, bulk_id)
-        if entry is None:
-            return None
-        if not entry.verb.startswith(BULK_VERB) or entry.detail is None:
-            raise StateConflict(
-                f"The request {shown(bulk_id)} was {entry.verb} of run {entry.run_id or '(none)'}.",
-                means="One request is one action. Nothing was changed.",
-                todo="Draw a new id for each request.",
-            )
-        return msgspec.json.decode(entry.detail, type=BulkReply)
+    async def _once(
+        self,
+        telling: Telling,
+        query: RunQuery,
+        action: Action,
+        run_ids: Sequence[str] | None,
+        progress: Callable[[BulkReply], object],
+    ) -> BulkReply:
+        """Do it, or follow whoever is at it and go on where they are not heard of any more."""
+        bulk_id = telling.reply.bulk_id
+        await telling.check_same()
+        while not await telling.take():
+            reply = await bulks.how_far(self._app, bulk_id)
+            progress(reply)
+            if reply.is_over and not reply.is_interrupted:
+                return reply
+            await asyncio.sleep(LOOK_S)
+        ended = await bulks.ended_before(self._app, bulk_id)
+        if ended is not None:  # meanwhile, by another process
+            await telling.tell(ended)
+            return ended
+        going_on = asyncio.create_task(telling.go_on())
+        try:
+            return await self._all(telling, query, action, run_ids, progress)
+        except (OncewardError, asyncio.CancelledError) as error:
+            why = error.what.removesuffix(".") if isinstance(error, OncewardError) else "the process stopped"
+            # Where the store is away, silence says the same a little later.
+            with contextlib.suppress(OncewardError):
+                await telling.tell(bulks.interrupted(telling.reply, why))
+            raise
+        finally:
+            going_on.cancel()
 
-    async def _found(self, query: RunQuery) -> list[RunSummary]:
-        """Give the runs that a query finds, oldest first, as many as a bulk action takes."""
+    async def _found(self, query: RunQuery, run_ids: Sequence[str] | None) -> list[RunSummary]:
+        """Give the runs that are named, or that a query finds, oldest first, as many as a bulk action takes."""
+        if run_ids is not None:
+            return (await self._console.runs_by_id(run_ids))[::-1]
         found: list[RunSummary] = []
         after: str | None = None
         while len(found) < BULK_MAX:
@@ -183,9 +214,11 @@ class Acting:
                 break
         return found[:BULK_MAX][::-1]
 
-    async def _dry(self, bulk_id: str, query: RunQuery, action: Action) -> BulkReply:
+    async def _dry(
+        self, bulk_id: str, query: RunQuery, action: Action, run_ids: Sequence[str] | None
+    ) -> BulkReply:
         verb, _ = checked(action)
-        runs = await self._found(query)
+        runs = await self._found(query, run_ids)
         refused = 0
         reasons: dict[str, None] = {}
         for run in runs:
@@ -218,9 +251,15 @@ class Acting:
         return count
 
     async def _all(
-        self, bulk_id: str, query: RunQuery, action: Action, progress: Callable[[BulkReply], object]
+        self,
+        telling: Telling,
+        query: RunQuery,
+        action: Action,
+        run_ids: Sequence[str] | None,
+        progress: Callable[[BulkReply], object],
     ) -> BulkReply:
-        runs = await self._found(query)
+        bulk_id = telling.reply.bulk_id
+        runs = await self._found(query, run_ids)
         done = refused = 0
         reasons: dict[str, None] = {}
 
@@ -234,6 +273,7 @@ class Acting:
                 refused=refused,
                 reasons=list(reasons)[:REASONS_MAX],
                 is_over=is_over,
+                actor=action.actor,
             )
 
         async def one_after_the_other(waiting: list[RunSummary]) -> None:
@@ -250,10 +290,14 @@ class Acting:
                 except (StateConflict, NotFound) as error:
                     refused += 1
                     reasons[_reason(error)] = None
-                progress(reply(is_over=False))
+                told(reply(is_over=False))
+
+        def told(far: BulkReply) -> None:
+            telling.reply = far
+            progress(far)
 
         waiting = runs[::-1]
-        progress(reply(is_over=False))
+        told(reply(is_over=False))
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(AT_ONCE):
@@ -263,8 +307,9 @@ class Acting:
             raise group_of_errors.exceptions[0] from None
         over = reply(is_over=True)
         detail = msgspec.json.encode(over).decode()
-        await self._note(f"{BULK_VERB} {action.verb}", action.actor, detail, bulk_id)
-        progress(over)
+        await self._note(f"{bulks.BULK_VERB} {action.verb}", action.actor, detail, bulk_id)
+        await telling.tell(over)
+        told(over)
         return over
 
 
@@ -339,6 +384,22 @@ def _choice(action: Action) -> Choice:
 def is_narrowed(query: RunQuery) -> bool:
     """Say whether a query leaves anything out."""
     return msgspec.structs.replace(query, after=None, limit=1) != RunQuery(limit=1)
+
+
+def _checked_run_ids(run_ids: Sequence[str]) -> list[str]:
+    """Give the ids of runs, each once.
+
+    Raises:
+        ConfigError: there are none or too many of them, or one cannot be an id.
+    """
+    given = list(dict.fromkeys(asked.checked_text(run_id, "run id") for run_id in run_ids))
+    if not 0 < len(given) <= PAGE_MAX:
+        raise ConfigError(
+            f"{len(given)} runs are named.",
+            means="Nothing was changed.",
+            todo=f"Name 1 to {PAGE_MAX}, or filter.",
+        )
+    return given
 
 
 def _reason(error: OncewardError) -> str:

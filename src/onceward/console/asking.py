@@ -20,6 +20,9 @@ from onceward.core.states import OPEN_PROBLEM
 LOOK_MAX = 10_000
 """Rows that one page looks at, at most."""
 
+PROBLEM_LOOK_MAX = 5_000
+"""Failed and held runs that one page looks at, at most: they are far apart."""
+
 ERROR_LOOK_MAX = 2_000
 """Failures that one page looks into, at most: their texts are long."""
 
@@ -80,7 +83,8 @@ def run_look(query: RunQuery) -> RunLook:
     unfiltered = RunQuery(problems=query.problems, since=query.since, until=query.until, limit=limit)
     look = limit + 1
     if msgspec.structs.replace(query, after=None) != unfiltered:
-        look = ERROR_LOOK_MAX if query.error is not None else LOOK_MAX
+        look = PROBLEM_LOOK_MAX if query.problems or state in OPEN_PROBLEM else LOOK_MAX
+        look = look if query.error is None else ERROR_LOOK_MAX
     return RunLook(
         workflow=query.workflow,
         state=state,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import msgspec
 
 from onceward.console import asking, exporting, pruning, shaping
 from onceward.console.acting import Acting
+from onceward.console.bulks import how_far
 from onceward.console.making import Making
 from onceward.console.overview import overview_of
 from onceward.console.port import (
@@ -26,6 +28,7 @@ from onceward.console.port import (
     RunQuery,
 )
 from onceward.console.shaping import Shaping
+from onceward.console.together import Together
 from onceward.console.views import (
     ActionReply,
     AuditView,
@@ -49,7 +52,7 @@ from onceward.console.views import (
 )
 from onceward.core import asked
 from onceward.core.errors import NotFound
-from onceward.core.looks import Listed, RunLook
+from onceward.core.looks import DeliveriesFound, Listed, RecentDelivery, RunLook
 from onceward.core.model import DeliveryRow, EventRow, Millis, UnparsedRow
 from onceward.core.ports import DeliveryFilter, Store
 from onceward.core.redact import Redaction
@@ -86,6 +89,7 @@ class LocalConsole:
         self._shaping = Shaping(Redaction((app.settings.redact or "").split()))
         self._acting = Acting(app, self)
         self._making = Making(app, self)
+        self._together = Together()
 
     async def _ask(self, read: Callable[..., Any], *args: Any) -> Any:
         return await self._app.worker.read(read, *args)
@@ -105,10 +109,15 @@ class LocalConsole:
         Raises:
             ConfigError: *window_ms* is out of range.
         """
-        return await overview_of(self._app, self, window_ms)
+        return await self._together.ask(
+            ("overview", str(window_ms)), lambda: overview_of(self._app, self, window_ms)
+        )
 
     async def counts(self) -> Counts:
         """Give how many runs stand where; see `Counts`."""
+        return await self._together.ask("counts", self._counts)
+
+    async def _counts(self) -> Counts:
         tally = await self._ask(self._store.tally, self._app.worker.now_ms(), COUNT_MAX)
         return Counts(
             states=tally.states,
@@ -197,6 +206,10 @@ class LocalConsole:
             replays=[run for run in siblings if run.replay_of == run_id],
         )
 
+    async def runs_by_id(self, run_ids: Sequence[str]) -> list[RunSummary]:
+        """Give these runs, newest first, as far as they are there."""
+        return [self._shaping.run(one) for one in await self._ask(self._store.listed, run_ids)]
+
     async def _runs_of(self, where: RunLook) -> list[RunSummary]:
         found = await self._ask(self._store.look_for_runs, where)
         listed = await self._ask(self._store.listed, found.run_ids)
@@ -247,14 +260,22 @@ class LocalConsole:
         )
 
     async def deliveries(self, query: DeliveryQuery) -> Page[DeliveryView]:
-        """List deliveries, newest first, without bodies.
+        """List deliveries, newest first, without bodies; a page may be short while it has a ``next``.
 
         Raises:
             ConfigError: a filter cannot be used.
         """
         where = asking.delivery_filter(query)
-        read = self._store.unparsed if query.outcome == "unparsed" else self._store.all_deliveries
-        rows: list[DeliveryRow | UnparsedRow] = await self._ask(read, where)
+        rows: Sequence[DeliveryRow | UnparsedRow]
+        edge: str | None = None
+        if query.outcome == "unparsed":
+            rows = await self._ask(self._store.unparsed, where)
+        elif query.outcome is None and query.source is None:
+            rows = await self._ask(self._store.all_deliveries, where)
+        else:
+            look = functools.partial(self._store.look_for_deliveries, limit=where.limit, look=asking.LOOK_MAX)
+            met: DeliveriesFound = await self._ask(look, where.source, where.outcome, where.before)
+            rows, edge = met.deliveries, met.edge
         views: dict[str, DeliveryView] = {}
         for row in rows:
             view = views.get(row.delivery_id)
@@ -266,7 +287,7 @@ class LocalConsole:
         is_more = len(rows) > query.limit
         if is_more and len(found) > 1:
             found.pop()  # its parts may go on behind the page
-        return Page(items=found, next=found[-1].delivery_id if is_more else None)
+        return Page(items=found, next=found[-1].delivery_id if is_more else edge)
 
     async def delivery(self, delivery_id: str) -> DeliveryView:
         """Give one delivery with its raw request, as far as it is kept.
@@ -307,11 +328,12 @@ class LocalConsole:
         """List the sources with their refusals and clock skew; also those that only the store knows."""
         refusals = await self.refusals()
         views = []
+        recent: list[RecentDelivery] = await self._ask(self._store.recent_deliveries, asking.LOOK_MAX)
         for name, source in self._app.sources.items():
             where = DeliveryFilter(source=name, limit=RECENT_DELIVERIES)
-            rows: list[DeliveryRow] = await self._ask(self._store.all_deliveries, where)
+            rows = [row for row in recent if row.source == name][:RECENT_DELIVERIES]
             unread = await self._ask(self._store.unparsed, where)
-            skews = [row.skew_ms for row in rows if row.skew_ms is not None]
+            skews = [row.received_at - row.sent_at for row in rows if row.sent_at is not None]
             views.append(
                 SourceView(
                     name=name,
@@ -426,19 +448,32 @@ class LocalConsole:
         *,
         dry_run: bool,
         progress: Callable[[BulkReply], object] | None = None,
+        run_ids: Sequence[str] | None = None,
     ) -> BulkReply:
         """Do one thing to every run that a query finds, up to `BULK_MAX`.
 
         Args:
             query: which runs; its ``after`` and ``limit`` are not looked at.
+            run_ids: these runs instead, up to `PAGE_MAX`; *query* is not looked at.
             action: what; its request id is the bulk action's, and the same id does it once.
             dry_run: only say how many there are, and how many would be refused.
             progress: called now and then with how far it has come.
 
         Raises:
             ConfigError: as for `runs` and `act`, or a filter that finds everything.
+            IdClash: the request id was another bulk action's.
         """
-        return await self._acting.bulk(query, action, dry_run=dry_run, progress=progress)
+        return await self._acting.bulk(query, action, dry_run=dry_run, progress=progress, run_ids=run_ids)
+
+    async def bulk_progress(self, bulk_id: str) -> BulkReply:
+        """Give how far a bulk action has come, or how it ended, whichever process is at it.
+
+        Where that process is gone it is told as interrupted; the same request id goes on from there.
+
+        Raises:
+            NotFound: there is none of that id.
+        """
+        return await how_far(self._app, asked.checked_text(bulk_id, "bulk id"))
 
     # --- much ------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ at most `BULK_MAX` runs. Every method is a coroutine; it may be called from any 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -326,8 +326,13 @@ class Console(Protocol):
         *,
         dry_run: bool,
         progress: Callable[[BulkReply], object] | None = None,
+        run_ids: Sequence[str] | None = None,
     ) -> BulkReply:
-        """Do one thing to every run that a query finds."""
+        """Do one thing to every run that a query finds, or to the runs that are named."""
+        ...
+
+    async def bulk_progress(self, bulk_id: str) -> BulkReply:
+        """Give how far a bulk action has come, or how it ended, whichever process is at it."""
         ...
 
     def changed(self) -> Any:

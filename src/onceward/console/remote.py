@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -205,8 +205,9 @@ class RemoteConsole:
         *,
         dry_run: bool,
         progress: Callable[[BulkReply], object] | None = None,
+        run_ids: Sequence[str] | None = None,
     ) -> BulkReply:
-        """Do one thing to every run that a query finds, and follow it to its end."""
+        """Do one thing to every run that a query finds, or to those that are named; follow it to its end."""
         bulk_id = action.request_id or secrets.token_hex(12)
         asked = _fields(action)
         asked.pop("request_id", None)
@@ -215,6 +216,7 @@ class RemoteConsole:
             "action": {"verb": action.verb, **asked},
             "dry_run": dry_run,
             "request_id": bulk_id,
+            **({} if run_ids is None else {"run_ids": list(run_ids)}),
         }
         reply = await self._post(BulkReply, "/runs/bulk", body)
         while not reply.is_over and not dry_run:
@@ -222,13 +224,17 @@ class RemoteConsole:
                 progress(reply)
             await asyncio.sleep(PROGRESS_S)
             try:
-                reply = await self._get(BulkReply, f"/bulk/{_part(bulk_id)}")
+                reply = await self.bulk_progress(bulk_id)
             except errors.NotFound:
-                # Another process answers now: by the same id it goes on from where it is.
+                # It ended before it was written that it began: by the same id it begins.
                 reply = await self._post(BulkReply, "/runs/bulk", body)
         if progress is not None and not dry_run:
             progress(reply)
         return reply
+
+    async def bulk_progress(self, bulk_id: str) -> BulkReply:
+        """Give how far a bulk action has come, or how it ended."""
+        return await self._get(BulkReply, f"/bulk/{_part(bulk_id)}")
 
     # --- the wire --------------------------------------------------------------------------------
 

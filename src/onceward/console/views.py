@@ -317,7 +317,7 @@ class SourceView(msgspec.Struct, frozen=True, kw_only=True):
         name: its name.
         kind: of source; None where the code that knows it is not here.
         path: where its deliveries go.
-        last_received_at: when the latest delivery came.
+        last_received_at: when the latest delivery came, of the newest ten thousand of all sources.
         median_skew_ms: of the latest deliveries that sign a time.
         refusals: what it refused.
         unparsed: how many deliveries wait to be read.
@@ -528,11 +528,13 @@ class BulkReply(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bulk_id: the request's id; the same id joins the bulk action that is under way or over.
+        actor: who asked.
         matched: how many runs the filter found, at most `BULK_MAX`.
         done: how many were acted on.
         refused: how many the table of states and verbs refused, with the first reasons.
         sample: some of the runs, for a dry run.
-        is_over: whether it is finished.
+        is_over: whether it is finished, or given up.
+        is_interrupted: whether it was given up before it was through; the same id goes on from there.
     """
 
     bulk_id: str
@@ -544,3 +546,5 @@ class BulkReply(msgspec.Struct, frozen=True, kw_only=True):
     reasons: list[str] = []
     sample: list[RunSummary] = []
     is_over: bool = True
+    is_interrupted: bool = False
+    actor: str | None = None

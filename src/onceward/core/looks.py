@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from onceward.core.model import AuditRow, EventRow, Millis, RunRow, WaitRow
+from onceward.core.model import AuditRow, DeliveryRow, EventRow, Millis, RunRow, WaitRow
 from onceward.core.states import RunState
 
 
@@ -83,6 +83,21 @@ class EventsFound(msgspec.Struct, frozen=True):
     edge: tuple[Millis, str, str] | None
 
 
+class DeliveriesFound(msgspec.Struct, frozen=True):
+    """The deliveries that a look found, newest first and without bodies, and where it stopped."""
+
+    deliveries: list[DeliveryRow]
+    edge: str | None
+
+
+class RecentDelivery(msgspec.Struct, frozen=True):
+    """What a list of sources wants to know of a delivery."""
+
+    source: str
+    received_at: Millis
+    sent_at: Millis | None
+
+
 class Listed(msgspec.Struct, frozen=True):
     """A run with what a list shows beside it."""
 
@@ -124,6 +139,19 @@ class ConsoleReads(Protocol):
 
     def look_for_events(self, where: EventLook) -> EventsFound:
         """Give events without their payloads, newest first, by looking at so many of them."""
+        ...
+
+    def look_for_deliveries(
+        self, source: str | None, outcome: str | None, before: str | None, *, limit: int, look: int
+    ) -> DeliveriesFound:
+        """Give deliveries without their bodies, newest first, by looking at so many of them.
+
+        A delivery whose parts were not all looked at is left to the next look.
+        """
+        ...
+
+    def recent_deliveries(self, limit: int) -> list[RecentDelivery]:
+        """Give the newest deliveries, each of their parts."""
         ...
 
     def tally(self, now: Millis, limit: int) -> Tally:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from onceward.core.arrival import LooseProof
+from onceward.core.bulks import KeepsBulks
 from onceward.core.credentials import Credentials
 from onceward.core.looks import ConsoleReads
 from onceward.core.model import (
@@ -331,7 +332,7 @@ class DeliveryFilter(msgspec.Struct, frozen=True):
     limit: int = 100
 
 
-class Store(WaitStore, ConsoleReads, Credentials, Prunes, Notices, Protocol):
+class Store(WaitStore, ConsoleReads, Credentials, KeepsBulks, Prunes, Notices, Protocol):
     """Where events and runs are kept. Every method blocks; each is one transaction.
 
     Raises:

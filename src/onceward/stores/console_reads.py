@@ -8,13 +8,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from onceward.core.looks import EventLook, EventsFound, Listed, RecentRun, RunLook, RunsFound, Tally
-from onceward.core.model import AuditRow, EventRow, Millis, WaitRow
-from onceward.core.states import RunState
+import msgspec
+
+from onceward.core.looks import (
+    DeliveriesFound,
+    EventLook,
+    EventsFound,
+    Listed,
+    RecentDelivery,
+    RecentRun,
+    RunLook,
+    RunsFound,
+    Tally,
+)
+from onceward.core.model import AuditRow, DeliveryRow, EventRow, Millis, WaitRow
+from onceward.core.states import OPEN_PROBLEM, TERMINAL, RunState
 from onceward.stores.rows import RUN_WIDTH, TABLES, to_listed_run, to_value, to_values
 
 AFTER_ALL = "~"
 """Sorts behind every id."""
+
+JUST_BEHIND = "-"
+"""After an id: sorts behind it and before all that begin with more than it."""
+
+FIRST_LOOK = 1_000
+"""Most filters fill a page out of so few rows; the rest is looked at only where they do not."""
+
+WALKS = frozenset({"look_runs", "look_live", "look_failures", "look_problems"})
+"""Statements that go through rows one after the other, so that a look may be done in two."""
 
 EVER: Millis = 2**62
 
@@ -30,19 +51,40 @@ class ConsoleReads:
 
     def look_for_runs(self, where: RunLook) -> RunsFound:
         """Give the ids of runs, newest first, by looking at so many of them."""
-        name = "look_runs"
+        name = self._way_to(where)
+        if name not in WALKS or where.error is not None or where.look <= FIRST_LOOK:
+            return self._look_at_runs(name, where)
+        found = self._look_at_runs(name, msgspec.structs.replace(where, look=FIRST_LOOK))
+        missing = where.limit - len(found.run_ids)
+        if found.edge is None or missing <= 0:
+            return found
+        look = where.look - FIRST_LOOK
+        rest = self._look_at_runs(
+            name, msgspec.structs.replace(where, before=found.edge, look=look, limit=missing)
+        )
+        return RunsFound(found.run_ids + rest.run_ids, rest.edge)
+
+    def _way_to(self, where: RunLook) -> str:
+        """Give the statement that has the least to look at."""
         if where.source is not None and where.event_id is not None:
-            name = "look_runs_of_event"
-        elif where.key is not None:
-            name = "look_runs_of_key"
-        elif where.parent is not None:
-            name = "look_children"
-        elif where.problems:
-            name = "look_problems"
-        elif where.error is not None:
-            name = "look_failures"
-        elif where.subject is not None and self._is_rare(where.subject, where.look):
-            name = "look_runs_of_subject"
+            return "look_runs_of_event"
+        if where.key is not None:
+            return "look_runs_of_key"
+        if where.parent is not None:
+            return "look_children"
+        if where.problems:
+            return "look_problems"
+        if where.error is not None:
+            return "look_failures"
+        if where.subject is not None and self._is_rare(where.subject, where.look):
+            return "look_runs_of_subject"
+        if where.state in OPEN_PROBLEM:
+            return "look_failures"
+        if where.state is not None and where.state not in TERMINAL:
+            return "look_live"
+        return "look_runs"
+
+    def _look_at_runs(self, name: str, where: RunLook) -> RunsFound:
         rows = self._read(
             name,
             before=where.before or AFTER_ALL,
@@ -78,6 +120,19 @@ class ConsoleReads:
 
     def look_for_events(self, where: EventLook) -> EventsFound:
         """Give events without their payloads, newest first, by looking at so many of them."""
+        if where.look <= FIRST_LOOK:
+            return self._look_at_events(where)
+        found = self._look_at_events(msgspec.structs.replace(where, look=FIRST_LOOK))
+        missing = where.limit - len(found.events)
+        if found.edge is None or missing <= 0:
+            return found
+        look = where.look - FIRST_LOOK
+        rest = self._look_at_events(
+            msgspec.structs.replace(where, before=found.edge, look=look, limit=missing)
+        )
+        return EventsFound(found.events + rest.events, rest.edge)
+
+    def _look_at_events(self, where: EventLook) -> EventsFound:
         before = where.before or (EVER, "", "")
         rows = self._read(
             "look_events" if where.subject is None else "look_events_of_subject",
@@ -102,6 +157,29 @@ class ConsoleReads:
                 events.append(EventRow(source, event_id, type_, None, received_at, subject, occurred_at))
         events.sort(key=lambda row: (row.received_at, row.source, row.id), reverse=True)
         return EventsFound(events, edge)
+
+    def look_for_deliveries(
+        self, source: str | None, outcome: str | None, before: str | None, *, limit: int, look: int
+    ) -> DeliveriesFound:
+        """Give deliveries without their bodies, newest first, by looking at so many of them."""
+        before = before or AFTER_ALL
+        rows = self._read(
+            "look_deliveries", source=source, outcome=outcome, before=before, limit=limit, look=look
+        )
+        edge = cut = None
+        for is_edge, delivery_id, *_ in rows:
+            if is_edge == 1:  # its other parts were perhaps not looked at: the next look begins with it
+                cut, edge = delivery_id, f"{delivery_id}{JUST_BEHIND}"
+            elif is_edge:
+                edge = delivery_id
+        kept = [row[2:] for row in rows if not row[0] and row[1] != cut]
+        found = sorted(to_values(DeliveryRow, kept), key=lambda row: row.part)
+        found.sort(key=lambda row: row.delivery_id, reverse=True)
+        return DeliveriesFound(found, edge)
+
+    def recent_deliveries(self, limit: int) -> list[RecentDelivery]:
+        """Give the newest deliveries, each of their parts."""
+        return [RecentDelivery(*row) for row in self._read("recent_deliveries", limit=limit)]
 
     def tally(self, now: Millis, limit: int) -> Tally:
         """Give how many runs stand in each live state and how many are open problems."""
@@ -173,6 +251,7 @@ _BY_RUN = {
 _WHOLE = frozenset({"process", "committer"})
 _OF_NO_RUN = frozenset(
     {
+        "bulk",
         "offer",
         "outbox",
         "delivery",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from onceward.core import errors
+from onceward.core.bulks import BulkRow
 from onceward.core.credentials import Credential, SessionRow
 from onceward.core.model import (
     AttemptRow,
@@ -57,6 +58,7 @@ COLUMN_MACROS: Mapping[str, str] = {
     "skip": columns(SkippedRow, "s"),
     "credential": columns(Credential, "c"),
     "session": columns(SessionRow, "s"),
+    "bulk": columns(BulkRow, "b"),
     "outbox": columns(OutboxRow, "o"),
     "wait": columns(WaitRow, "w"),
     "promise": columns(PromiseRow, "p"),
@@ -86,6 +88,7 @@ TABLES = (
     "waiter",
     "credential",
     "session",
+    "bulk",
     "outbox",
     "wait",
     "offer",

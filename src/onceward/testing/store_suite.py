@@ -20,6 +20,7 @@ from types import ModuleType
 from onceward.testing.store_checks import (
     access,
     awaiting,
+    bulks,
     claims,
     console,
     damage,
@@ -64,6 +65,7 @@ TOPICS: tuple[ModuleType, ...] = (
     console,
     receipts,
     retention,
+    bulks,
     access,
     values,
     damage,

@@ -28,7 +28,8 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Begun, Steer, TakenOver
-from onceward.stores.access import Asked, StoredAccess
+from onceward.stores.access import Asked
+from onceward.stores.bulks import StoredBulks
 from onceward.stores.notices import StoredNotices
 from onceward.stores.postgres.clock import ServerClock
 from onceward.stores.postgres.connection import Database, Link
@@ -52,7 +53,7 @@ LEASE_MS = 10_000
 TAKE_OVER_TRIES_MAX = 2
 
 
-class PostgresStore(PostgresWaits, StoredAccess, StoredNotices, StoredRetention):
+class PostgresStore(PostgresWaits, StoredBulks, StoredNotices, StoredRetention):
     """Keeps one namespace in one PostgreSQL database.
 
     Args:
@@ -92,6 +93,7 @@ class PostgresStore(PostgresWaits, StoredAccess, StoredNotices, StoredRetention)
         statements = {
             **load_statements("reads.sql", schema, skip_locked=skip_locked),
             **load_statements("access.sql", schema, skip_locked=skip_locked),
+            **load_statements("bulk.sql", schema, skip_locked=skip_locked),
             **load_statements("retention.sql", schema, skip_locked=skip_locked),
             **load_statements("notices.sql", schema, skip_locked=skip_locked),
             **load_statements("postgres.sql", schema, skip_locked=skip_locked),

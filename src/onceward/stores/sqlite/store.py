@@ -32,7 +32,8 @@ from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, Tak
 from onceward.core.retention import refuse_without_payload
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.stores import migrate
-from onceward.stores.access import Asked, StoredAccess
+from onceward.stores.access import Asked
+from onceward.stores.bulks import StoredBulks
 from onceward.stores.notices import StoredNotices
 from onceward.stores.retention import Do, StoredRetention
 from onceward.stores.rows import COLUMN_MACROS, to_value, to_values
@@ -58,7 +59,7 @@ def _evicted(process_id: str) -> errors.LeaseLost:
     )
 
 
-class SqliteStore(SqliteWaits, StoredAccess, StoredNotices, StoredRetention):
+class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
     """Keeps one namespace in one SQLite file.
 
     Args:
@@ -89,6 +90,7 @@ class SqliteStore(SqliteWaits, StoredAccess, StoredNotices, StoredRetention):
             **load("reads.sql", _MACROS),
             **notices,
             **load("access.sql", _MACROS),
+            **load("bulk.sql", _MACROS),
             **load("retention.sql", _MACROS),
         }
         super().__init__(connections, sql, reads, namespace)

@@ -12,6 +12,7 @@ from onceward.testing.store_scene import (
     StoreFactory,
     accept,
     audit,
+    delivery,
     event,
     move,
     new_run,
@@ -228,6 +229,59 @@ def what_operators_did_is_listed_newest_first(stores: StoreFactory) -> None:
     assert found is not None
     assert (found.verb, found.detail) == ("bulk retry", "first")
     assert process.store.audit_of_request("clack") is None
+
+
+def runs_of_a_live_state_or_a_failed_one_are_found_beside_however_many_others(stores: StoreFactory) -> None:
+    """Those that ended are not looked at for them, and those that failed not for the live ones."""
+    process = Process(stores)
+    process.queue("evt_1", type="sent")
+    process.move(process.start("evt_2"), RunState.SLEEPING, due_at=START + 1_000)
+    process.move(process.start("evt_3"), RunState.FAILED)
+    process.move(process.start("evt_4"), RunState.HELD)
+    for number in range(5, 10):
+        process.move(process.start(f"evt_{number}"), RunState.COMPLETED)
+
+    def found(look: int = 3, **where: object) -> tuple[list[str], bool]:
+        run_ids, edge = _ids(process.store, look=look, **where)
+        return run_ids, edge is not None
+
+    assert found(state=RunState.QUEUED) == (["evt_1"], False)
+    assert found(state=RunState.QUEUED, type="sent") == (["evt_1"], False)
+    assert found(state=RunState.QUEUED, workflow="invoice") == ([], False)
+    assert found(state=RunState.SLEEPING) == (["evt_2"], False)
+    assert found(state=RunState.QUEUED, look=1) == ([], True)
+    assert found(state=RunState.FAILED) == (["evt_3"], False)
+    assert found(state=RunState.HELD) == (["evt_4"], False)
+    assert found(state=RunState.COMPLETED)[0] == ["evt_9", "evt_8", "evt_7"]
+
+
+def a_look_for_deliveries_stops_after_so_many_and_loses_none(stores: StoreFactory) -> None:
+    """A delivery of which only some parts were looked at is found by the next look, whole."""
+    process = Process(stores)
+    facts = [event(f"evt_{number}", source="github" if number < 4 else "stripe") for number in range(7)]
+    together = [delivery(facts[0])]
+    together += [
+        delivery(facts[number], delivery_id=together[0].delivery_id, part=number) for number in (1, 2)
+    ]
+    for fact, its in zip(facts[:3], together, strict=True):
+        process.accept(Accept(fact, [], [its]))
+    for fact in facts[3:]:
+        process.accept(Accept(fact, [], [delivery(fact, body=b"body")]))
+
+    def found(before: str | None, look: int) -> tuple[list[str], str | None]:
+        met = process.store.look_for_deliveries("github", None, before, limit=10, look=look)
+        assert all(row.body is None for row in met.deliveries)
+        return [row.event_id for row in met.deliveries], met.edge
+
+    assert found(None, 20) == (["evt_3", "evt_0", "evt_1", "evt_2"], None)
+    first, edge = found(None, 5)  # cuts the three parts
+    assert first == ["evt_3"]
+    assert found(edge, 5)[0] == ["evt_0", "evt_1", "evt_2"]
+    assert found(edge, 2)[0] == ["evt_1", "evt_2"]  # one delivery of more parts than are looked at
+    none = process.store.look_for_deliveries(None, "clash", None, limit=10, look=20)
+    assert (none.deliveries, none.edge) == ([], None)
+    recent = process.store.recent_deliveries(4)
+    assert sorted(row.source for row in recent) == ["github", "stripe", "stripe", "stripe"]
 
 
 def an_excerpt_has_the_rows_of_its_runs_and_no_others(stores: StoreFactory) -> None:

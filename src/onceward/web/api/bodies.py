@@ -159,6 +159,7 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes:
         query: which runs.
+        run_ids: these runs instead, up to 200.
         action: what is done to each.
         dry_run: only say what would be done; anything else must be asked for.
         request_id: the same id joins the bulk action that is under way or over; so does the header
@@ -167,6 +168,7 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     query: Filter
     action: Planned
+    run_ids: list[str] | None = None
     dry_run: bool = True
     request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
 

@@ -1,20 +1,24 @@
-"""Bulk actions that go on while their asker looks on: one task for each request id."""
+"""Bulk actions that go on while their asker looks on: one task for each request id.
+
+How far those of other processes have come is asked of the store.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
 from onceward.console.port import Action, Console, RunQuery
 from onceward.console.views import BulkReply
 from onceward.core.access_errors import TooMany
-from onceward.core.errors import IdClash, NotFound, OncewardError
+from onceward.core.errors import IdClash, OncewardError
 from onceward.core.shown import shown
 
+LOOK_S = 0.5
 UNDER_WAY_MAX = 4
 KEPT_MAX = 100
 """Bulk actions that are remembered after they are over."""
@@ -40,7 +44,11 @@ class _Job:
     def stop(self) -> None:
         """Note that nothing goes on any more, if that was not told."""
         if not self.reply.is_over:
-            self.tell(msgspec.structs.replace(self.reply, reasons=["The server stopped."], is_over=True))
+            self.tell(
+                msgspec.structs.replace(
+                    self.reply, reasons=["The server stopped."], is_over=True, is_interrupted=True
+                )
+            )
 
     async def moved(self) -> None:
         """Wait until it has come further, or is over."""
@@ -54,21 +62,25 @@ class Bulks:
 
     Args:
         console: does them.
+        look_s: between two looks at how far another process has come.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, look_s: float = LOOK_S) -> None:
         self._console = console
+        self._look_s = look_s
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
 
-    def begin(self, query: RunQuery, action: Action) -> BulkReply:
+    def begin(self, query: RunQuery, action: Action, run_ids: Sequence[str] | None = None) -> BulkReply:
         """Begin a bulk action, or join the one of the same request id.
+
+        One that was interrupted goes on.
 
         Raises:
             IdClash: the same request id asked for something else.
             TooMany: too many are under way.
         """
         bulk_id = action.request_id or ""
-        asked = msgspec.json.encode([query, action])
+        asked = msgspec.json.encode([query, action, run_ids])
         job = self._jobs.get(bulk_id)
         if job is not None:
             if job.asked != asked:
@@ -77,50 +89,58 @@ class Bulks:
                     means="Nothing was done.",
                     todo="Use a new one for each.",
                 )
-            return job.reply
+            if not job.reply.is_interrupted:
+                return job.reply
         under_way = [one for one in self._jobs.values() if not one.reply.is_over]
         if len(under_way) >= UNDER_WAY_MAX:
             raise TooMany("Too many bulk actions are under way.", wait_s=5, todo="Wait for one to end.")
         reply = BulkReply(bulk_id=bulk_id, verb=action.verb, is_dry_run=False, matched=0, is_over=False)
         job = self._jobs[bulk_id] = _Job(asked, reply)
-        job.task = asyncio.create_task(self._run(job, query, action))
+        job.task = asyncio.create_task(self._run(job, query, action, run_ids))
         job.task.add_done_callback(lambda _: job.stop())
         while len(self._jobs) > KEPT_MAX + UNDER_WAY_MAX:
             over = next(name for name, one in self._jobs.items() if one.reply.is_over)
             del self._jobs[over]
         return reply
 
-    async def _run(self, job: _Job, query: RunQuery, action: Action) -> None:
+    async def _run(self, job: _Job, query: RunQuery, action: Action, run_ids: Sequence[str] | None) -> None:
         def progress(reply: BulkReply) -> None:
             # That it is over is said at the end, when nothing can go wrong any more.
             job.tell(msgspec.structs.replace(reply, is_over=False))
 
         try:
-            done = await self._console.bulk(query, action, dry_run=False, progress=progress)
+            done = await self._console.bulk(query, action, dry_run=False, progress=progress, run_ids=run_ids)
             job.tell(msgspec.structs.replace(done, is_over=True))
         except OncewardError as error:
             reasons = [*job.reply.reasons, str(error)]
-            job.tell(msgspec.structs.replace(job.reply, reasons=reasons, is_over=True))
+            job.tell(msgspec.structs.replace(job.reply, reasons=reasons, is_over=True, is_interrupted=True))
         except Exception:
             log.exception("a bulk action failed")
             reasons = [*job.reply.reasons, "The server failed; its log says more."]
-            job.tell(msgspec.structs.replace(job.reply, reasons=reasons, is_over=True))
+            job.tell(msgspec.structs.replace(job.reply, reasons=reasons, is_over=True, is_interrupted=True))
 
-    def get(self, bulk_id: str) -> BulkReply:
-        """Give how far a bulk action has come.
+    async def get(self, bulk_id: str) -> BulkReply:
+        """Give how far a bulk action has come, whichever process is at it.
 
         Raises:
-            NotFound: this process has none of that id.
+            NotFound: there is none of that id.
         """
-        return self._known(bulk_id).reply
+        job = self._jobs.get(bulk_id)
+        return await self._console.bulk_progress(bulk_id) if job is None else job.reply
 
     async def follow(self, bulk_id: str) -> AsyncIterator[BulkReply]:
         """Give how far a bulk action has come each time that it has come further, until it is over.
 
         Raises:
-            NotFound: this process has none of that id.
+            NotFound: there is none of that id.
         """
-        job = self._known(bulk_id)
+        job = self._jobs.get(bulk_id)
+        while job is None:
+            reply = await self._console.bulk_progress(bulk_id)
+            yield reply
+            if reply.is_over:
+                return
+            await asyncio.sleep(self._look_s)
         while True:
             reply = job.reply
             yield reply
@@ -128,16 +148,6 @@ class Bulks:
                 return
             if job.reply is reply:
                 await job.moved()
-
-    def _known(self, bulk_id: str) -> _Job:
-        job = self._jobs.get(bulk_id)
-        if job is None:
-            raise NotFound(
-                f"There is no bulk action {shown(bulk_id)} in this process.",
-                means="It ended long ago, the server was restarted, or another process has it.",
-                todo="Send it again with the same request id: what was done is not done twice.",
-            )
-        return job
 
     async def close(self) -> None:
         """Stop what is under way; what was not done can be asked for again."""

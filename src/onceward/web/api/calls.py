@@ -262,8 +262,8 @@ async def _bulk(call: Call) -> BulkReply | Stream:
     request_id = call.request_id or call.new_id()
     action: Action = bodies.action_of(asked.action.verb, asked.action, call.who.name, request_id)
     if asked.dry_run:
-        return await call.console.bulk(query, action, dry_run=True)
-    reply = call.bulks.begin(query, action)
+        return await call.console.bulk(query, action, dry_run=True, run_ids=asked.run_ids)
+    reply = call.bulks.begin(query, action, asked.run_ids)
     if call.wants_stream:
         return Stream(progress(call.bulks.follow(request_id)))
     return reply
@@ -271,7 +271,7 @@ async def _bulk(call: Call) -> BulkReply | Stream:
 
 async def _bulk_progress(call: Call) -> BulkReply | Stream:
     bulk_id = call.parts["bulk_id"]
-    reply = call.bulks.get(bulk_id)
+    reply = await call.bulks.get(bulk_id)
     if call.wants_stream:
         return Stream(progress(call.bulks.follow(bulk_id)))
     return reply

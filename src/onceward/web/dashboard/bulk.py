@@ -1,13 +1,12 @@
 """One thing done to many runs: first a dry run, then with progress that can be watched.
 
-What goes on is remembered here, a bounded number of it, and forgotten when the process ends; what
-was done is in the store, and the same request id does no run twice.
+What goes on here is remembered, a bounded number of it; how far those of other processes have come is
+asked of the store. The same request id does no run twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 REMEMBERED_MAX = 100
 REASONS_MAX = 5
-AUDIT_LOOK = 100
 OFFERED = (Verb.RETRY, Verb.ANSWER, Verb.CANCEL, Verb.DISMISS, Verb.REPLAY, Verb.RESTART)
 _OWN_FIELDS = ("verb", "answer", "request_id", "csrf", "run", "chosen")
 
@@ -42,14 +40,14 @@ class Progress:
     """How far one bulk action has come, and the error that ended it early."""
 
     reply: BulkReply
-    actor: str
+    actor: str | None = None
     error: OncewardError | None = None
     task: asyncio.Task[None] | None = None
 
     @property
     def is_over(self) -> bool:
         """Say whether nothing more happens."""
-        return self.task is None or self.task.done()
+        return self.reply.is_over if self.task is None else self.task.done()
 
 
 class Bulk:
@@ -112,11 +110,8 @@ class Bulk:
                 BulkReply(bulk_id=request_id, verb=verb, is_dry_run=False, matched=matched, is_over=False),
                 actor,
             )
-            work = (
-                self._each(chosen, action, progress)
-                if chosen
-                else self._all(filters.run_query(given, self._renderer.now()), action, progress)
-            )
+            query = filters.run_query(given, self._renderer.now())
+            work = self._all(query, action, chosen or None, progress)
             progress.task = asyncio.get_running_loop().create_task(self._watched(work, progress))
             self._known[request_id] = progress
             while len(self._known) > REMEMBERED_MAX and next(iter(self._known.values())).is_over:
@@ -126,27 +121,17 @@ class Bulk:
     async def progress(self, request: Request) -> Response:
         """Show how far it is."""
         bulk_id = path_id(request, "bulk_id")
-        progress = self._known.get(bulk_id) or await self._ended_elsewhere(bulk_id)
+        progress = self._known.get(bulk_id)
         if progress is None:
-            error = NotFound(
-                "This process knows no bulk action of that id.",
-                means="Another process may be at it: this page looks again by itself. What is done is in the store.",
-                todo="If this stays, look at the runs; begun again, the action skips what no longer needs it.",
-            )
-            page = self._renderer.page(request, "error.html", {"error": error, "status": 404}, status=404)
-            page.headers["Refresh"] = "3"
-            return page
+            try:
+                reply = await self._console.bulk_progress(bulk_id)
+            except NotFound as error:
+                # The process that was asked to begin it is perhaps just about to.
+                page = self._renderer.page(request, "error.html", {"error": error, "status": 404}, status=404)
+                page.headers["Refresh"] = "3"
+                return page
+            progress = Progress(reply, reply.actor)
         return self._renderer.page(request, "bulk.html", {"progress": progress, "reply": progress.reply})
-
-    async def _ended_elsewhere(self, bulk_id: str) -> Progress | None:
-        """Give how it ended, from the audit, where another process did it."""
-        for row in (await self._console.audit(limit=AUDIT_LOOK)).items:
-            if row.verb.startswith("bulk ") and row.detail and bulk_id in row.detail:
-                with contextlib.suppress(msgspec.MsgspecError):
-                    reply = msgspec.json.decode(row.detail, type=BulkReply)
-                    if reply.bulk_id == bulk_id:
-                        return Progress(reply, row.actor)
-        return None
 
     async def _look_at(self, chosen: Sequence[str], verb: Verb) -> BulkReply:
         sample, refused, reasons = [], 0, []
@@ -167,24 +152,13 @@ class Bulk:
             sample=sample,
         )
 
-    async def _all(self, query: RunQuery, action: Action, progress: Progress) -> None:
+    async def _all(
+        self, query: RunQuery, action: Action, chosen: Sequence[str] | None, progress: Progress
+    ) -> None:
         def note(reply: BulkReply) -> None:
-            progress.reply = reply
+            progress.reply = msgspec.structs.replace(reply, is_over=False)
 
-        progress.reply = await self._console.bulk(query, action, dry_run=False, progress=note)
-
-    async def _each(self, chosen: Sequence[str], action: Action, progress: Progress) -> None:
-        for run_id in chosen:
-            reply = progress.reply
-            own = msgspec.structs.replace(action, request_id=f"{action.request_id}:{run_id}")
-            try:
-                await self._console.act(run_id, own)
-                progress.reply = msgspec.structs.replace(reply, done=reply.done + 1)
-            except OncewardError as error:
-                if error.http_status >= 500 and error.code != "config":
-                    raise
-                reasons = list(dict.fromkeys([*reply.reasons, error.what]))[:REASONS_MAX]
-                progress.reply = msgspec.structs.replace(reply, refused=reply.refused + 1, reasons=reasons)
+        progress.reply = await self._console.bulk(query, action, dry_run=False, progress=note, run_ids=chosen)
 
     async def _watched(self, work: Awaitable[None], progress: Progress) -> None:
         try:

@@ -456,3 +456,18 @@ create table {t}proof (
     primary key (namespace, source, proof_hash)
 ){packed};
 create index {i}proof_until on {t}proof (namespace, until_at) where until_at is not null;
+
+-- How far a bulk action has come, told now and then by whoever is at it, so that every process can say.
+-- Few, and none older than a month.
+create table {t}bulk (
+    begun_at {int} not null,
+    told_at {int} not null,
+    is_over {small} not null,
+    namespace {key} not null,
+    bulk_id {key} not null,
+    teller {key} not null,
+    actor text not null,
+    asked {key} not null,
+    reply text not null,
+    primary key (namespace, bulk_id)
+){packed};

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 KIND = "transaction"
 
+IDLE_MS_MAX = 2**31 - 1
+"""PostgreSQL takes no longer time-out."""
+
 
 LOOKS_MAX = 3
 """How often a transaction in another database begins anew in one try, to look for a marker."""
@@ -84,7 +87,7 @@ class TransactionTry:
         self._opening = Opening(
             self._worker.process_id,
             self._worker.ids.hex(12),
-            max(self._worker.settings.lease_ms // 2, 1),
+            min(max(self._worker.settings.lease_ms // 2, 1), IDLE_MS_MAX),
             self._database.insists,
         )
 
@@ -95,12 +98,15 @@ class TransactionTry:
             BaseException: what the body raised, or what kept it from being committed; it was rolled back.
             Suspended: the run is no longer this process's.
         """
+        self._worker.transactions.under_way += 1
         try:
             return await self._committed(args, kwargs)
         except BaseException as error:
             if self._cut is not None and not self._execution.stopping:
                 raise self._cut from error
             raise
+        finally:
+            self._worker.transactions.under_way -= 1
 
     async def _committed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         execution = self._execution

@@ -45,11 +45,15 @@ class Transactions:
 
     Args:
         worker: whose store they are about.
+
+    Attributes:
+        under_way: how many talk with their databases now.
     """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._words: Within | None = None
+        self.under_way = 0
         self.default: Database | None = None  # what the app was told
         self.with_table: list[Database] = []  # where the table of markers was made, or was there
 

@@ -98,15 +98,12 @@ class TransactionTry:
             BaseException: what the body raised, or what kept it from being committed; it was rolled back.
             Suspended: the run is no longer this process's.
         """
-        self._worker.transactions.under_way += 1
         try:
             return await self._committed(args, kwargs)
         except BaseException as error:
             if self._cut is not None and not self._execution.stopping:
                 raise self._cut from error
             raise
-        finally:
-            self._worker.transactions.under_way -= 1
 
     async def _committed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         execution = self._execution
@@ -326,7 +323,10 @@ class TransactionTry:
     # --- a driver that does not ------------------------------------------------------------------
 
     async def _in_loop(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        async with lend_async(self._database.connect, self._what) as link:
+        async with (
+            self._worker.transactions.turn(),
+            lend_async(self._database.connect, self._what) as link,
+        ):
             check_idle(link, self._what)
             self._choose_words(link)
             if self._needs_table():

@@ -7,6 +7,7 @@ deleting, do no harm: an event's identity is unique (RULINGS 29).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -45,15 +46,11 @@ class Transactions:
 
     Args:
         worker: whose store they are about.
-
-    Attributes:
-        under_way: how many talk with their databases now.
     """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._words: Within | None = None
-        self.under_way = 0
         self.default: Database | None = None  # what the app was told
         self.with_table: list[Database] = []  # where the table of markers was made, or was there
 
@@ -63,6 +60,10 @@ class Transactions:
         if self._words is None:
             self._words = self._worker.store.within()
         return self._words
+
+    def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Give what a transaction in the event loop is in: nothing, where they run side by side."""
+        return contextlib.nullcontext()
 
     def database(self, database: Database, what: str) -> Database:
         """Give where a transaction is: its own place, or the app's.

@@ -66,6 +66,8 @@ class AppInTest:
             home = stack.enter_context(home_for(self._store, self.app.settings.namespace))
             stack.enter_context(borrowed(self.app))
             stack.enter_context(patched(self.outside))
+            stack.callback(self.outside.close)
+            self.outside.begin()
             stack.callback(self._end)
             self._place = Place(self.app, None, home, self.outside, seed=self._seed)
             self.outside.forget()

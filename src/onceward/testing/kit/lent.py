@@ -2,10 +2,13 @@
 
 Pools of asynchronous drivers belong to one event loop, and each life has a loop of its own. What such
 a pool was made with connects in every life instead; an asynchronous engine forgets its connections.
+They talk with the database one after the other: which reply comes first is nothing that a seed decides.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -29,6 +32,16 @@ class LifeTransactions(Transactions):
         super().__init__(worker)
         self._known: dict[int, tuple[Any, Database]] = {}
         self._engines: list[Any] = []
+        self._turn = asyncio.Lock()
+
+    @property
+    def is_talking(self) -> bool:
+        """Say whether one waits for its database."""
+        return self._turn.locked()
+
+    def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Give what lets one transaction in, in the order in which they come."""
+        return self._turn  # type: ignore[return-value]  # it gives itself nothing to whoever enters
 
     def database(self, database: Database, what: str) -> Database:
         """Give where a transaction is; see the base."""

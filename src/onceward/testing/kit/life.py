@@ -116,14 +116,16 @@ def borrowed(app: App) -> Iterator[None]:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Keep the engine's log still: deaths are told of there, and here they are what is asked for."""
-    logger = logging.getLogger("onceward")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+    """Keep logs still that tell of deaths: here they are what is asked for."""
+    loggers = [logging.getLogger(name) for name in ("onceward", "psycopg")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 class Life:
@@ -148,6 +150,7 @@ class Life:
         self.on_quiet: Callable[[], None] = lambda: None
         self.database: Store | None = None
         self.worker: Worker | None = None
+        self.transactions: LifeTransactions | None = None
         self._thread = threading.get_ident()
 
     def now_ms(self) -> Millis:
@@ -200,8 +203,8 @@ class Life:
         )
         worker.step_threads = _Threads(self, place.settings.threads, "onceward-step")
         worker.workflow_threads = _Threads(self, place.settings.concurrency, "onceward-workflow")
-        transactions = worker.transactions = LifeTransactions(worker)
-        loop.has_replies_due = lambda: transactions.under_way > 0
+        transactions = worker.transactions = self.transactions = LifeTransactions(worker)
+        loop.has_replies_due = lambda: transactions.is_talking
         app._wire(worker)
         worker.ends._is_watching = True  # every run ends in this process: nobody need ask twice a second
         app._worker, app._pid = worker, os.getpid()
@@ -247,8 +250,8 @@ class Life:
         self._join(lambda: self.loop.running)  # in the next life they would be somebody else's
         self.loop.unwind()
         self._join(lambda: len(self.loop._turns))
-        if self.worker is not None:
-            self.loop.finish(self.worker.transactions.close())
+        if self.transactions is not None:
+            self.loop.finish(self.transactions.close())
         self.loop.close()
         if self.worker is not None:
             self.worker.step_threads.close()

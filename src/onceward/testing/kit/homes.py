@@ -152,7 +152,7 @@ class PostgresHome:
             "select tablename from pg_tables "  # noqa: S608 - our own name
             f"where schemaname = '{self._schema}' and tablename <> 'migration' order by 1"
         )
-        deletes = [f"deleted_{name} as (delete from {self._schema}.{name})" for (name,) in tables]
+        deletes = [f"{name}_ as (delete from {self._schema}.{name})" for (name,) in tables]  # noqa: S608 - likewise
         self._do(f"with {', '.join(deletes)} select 1")
 
     def open(self, now_ms: Callable[[], Millis]) -> Store:  # noqa: ARG002 - the worker has the time

@@ -27,7 +27,7 @@ class AppInTest:
     """An app that lives in a test, from ``with`` on; see `onceward.testing`.
 
     Its own store is not touched, no socket is opened, and nothing that its steps send with httpx,
-    requests or aiohttp leaves the test. Every verb returns when nothing goes on without time.
+    httpx2, requests or aiohttp leaves the test. Every verb returns when nothing goes on without time.
 
     Args:
         app: the user's; not open.

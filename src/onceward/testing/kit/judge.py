@@ -93,7 +93,9 @@ def judged(
             for group, effects in doubled.items():
                 found.setdefault(group, []).append(_Case(moment, same, effects, len(effects)))
         is_safe = not doubled
-        may_end_otherwise = is_on_purpose or moment == OTHER_ORDER or (same == "retry" and not seen.was_steered)
+        may_end_otherwise = (
+            is_on_purpose or moment == OTHER_ORDER or (same == "retry" and not seen.was_steered)
+        )
         for end, error in [] if may_end_otherwise else _odd_ends(seen, usual_ends):
             is_safe = False
             stuck.setdefault(end, []).append((moment, error))

@@ -75,9 +75,7 @@ class _Matrix:
 
     def once(self, variant: _Variant) -> Seen:
         """Run everything once, to its end."""
-        place = Place(
-            self.app, self.workflow, self.home, self.outside, seed=self.seed, stays=variant.stays
-        )
+        place = Place(self.app, self.workflow, self.home, self.outside, seed=self.seed, stays=variant.stays)
         self.app.settings = place.settings
         self.fresh()
         self.outside.forget()
@@ -176,7 +174,7 @@ def crash_matrix(
     """Run a workflow once for each moment at which its process can die, and say what happened twice.
 
     The app is the user's own, as it is imported; it runs on a store of the test, in virtual time, and
-    its own is not touched. What its steps send with httpx, requests or aiohttp is answered by
+    its own is not touched. What its steps send with httpx, httpx2, requests or aiohttp is answered by
     *outside*; nothing leaves the test. A function that the app calls may note what it does with
     ``outside.happened(…)``, and tables are watched with ``outside.table(…)``.
 
@@ -226,9 +224,8 @@ def crash_matrix(
         matrix = _Matrix(app, workflow, outside, fresh, seed, home)
         reference = matrix.once(_Variant(in_order, stays=True))
         asleep = matrix.once(_Variant(in_order))
-        seen = [asleep]
-        for variant in _variants(chosen, listed(again), asleep.points, str(ends)):
-            seen.append(matrix.once(variant))
+        variants = _variants(chosen, listed(again), asleep.points, str(ends))
+        seen = [asleep, *map(matrix.once, variants)]
     asked = {verb for verb, is_asked in (("restart", restart), ("replay", replay)) if is_asked}
     report = judged(workflow.name, reference, seen, str(ends), asked, seed)
     if report.is_safe:
@@ -262,8 +259,6 @@ def _variants(
         yield _Variant(in_order, "retried by an operator", "retry", verb="retry")
     elif bodies:
         moment = f"{points[bodies[-1]].detail} fails for good, and an operator retries the run"
-        yield _Variant(
-            in_order, moment, "retry", at=bodies[-1], how="fail", expected=points, verb="retry"
-        )
+        yield _Variant(in_order, moment, "retry", at=bodies[-1], how="fail", expected=points, verb="retry")
     yield _Variant(in_order, "restarted by an operator", "restart", verb="restart")
     yield _Variant(in_order, "replayed by an operator", "replay", verb="replay")

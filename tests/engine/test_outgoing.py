@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import httpx
+import httpx2
 import pytest
 import requests
 
@@ -84,6 +85,24 @@ async def with_httpx_blocking(use: Callable[[Send], Awaitable[Any]]) -> Any:
         return await use(send)
 
 
+async def with_httpx2(use: Callable[[Send], Awaitable[Any]]) -> Any:
+    async with keyed(httpx2.AsyncClient(follow_redirects=True)) as client:
+
+        async def send(method: str, url: str, **headers: str) -> None:
+            await client.request(method, url, headers=headers)
+
+        return await use(send)
+
+
+async def with_httpx2_blocking(use: Callable[[Send], Awaitable[Any]]) -> Any:
+    with keyed(httpx2.Client(follow_redirects=True)) as client:
+
+        async def send(method: str, url: str, **headers: str) -> None:
+            await asyncio.to_thread(client.request, method, url, headers=headers)
+
+        return await use(send)
+
+
 async def with_aiohttp(use: Callable[[Send], Awaitable[Any]]) -> Any:
     async with keyed(aiohttp.ClientSession()) as session:
 
@@ -103,7 +122,7 @@ async def with_requests(use: Callable[[Send], Awaitable[Any]]) -> Any:
         return await use(send)
 
 
-CLIENTS = [with_httpx, with_httpx_blocking, with_aiohttp, with_requests]
+CLIENTS = [with_httpx, with_httpx_blocking, with_httpx2, with_httpx2_blocking, with_aiohttp, with_requests]
 
 
 @pytest.fixture(params=CLIENTS, ids=lambda with_client: with_client.__name__)

@@ -22,7 +22,10 @@ def begin_anew() -> None:
     shop.DATABASE.unlink(missing_ok=True)
 
 
-def test_an_order_is_claimed_charged_and_shipped_once() -> None:
+@pytest.mark.parametrize("is_on_postgres", [False, True])
+def test_an_order_is_claimed_charged_and_shipped_once(
+    is_on_postgres: bool, request: pytest.FixtureRequest
+) -> None:
     outside = Outside()
     fakes.services(outside)
 
@@ -33,6 +36,7 @@ def test_an_order_is_claimed_charged_and_shipped_once() -> None:
         outside=outside,
         again=PAID.under_new_id(),
         fresh=begin_anew,
+        store=request.getfixturevalue("postgres_dsn") if is_on_postgres else None,
     )
 
     report.assert_safe()

@@ -79,9 +79,9 @@ def test_the_safe_twin_raises_no_alarm(
         f"PUT {twins.LABEL}/labels/*",
         "rows of once",
     }
-    assert [end for outcome in report.outcomes for end in outcome.ends] == (
-        ["fulfil: completed"] * len(report.outcomes)
-    )
+    assert {end for outcome in report.outcomes for end in outcome.ends} == {"fulfil: completed"}
+    assert [len(outcome.ends) for outcome in report.outcomes] == [1] * (len(report.outcomes) - 1) + [2]
+    assert report.outcomes[-1].moment == "replayed by an operator"
 
 
 def test_plain_functions_in_threads_are_killed_and_counted_as_well(outside: Outside) -> None:
@@ -274,7 +274,7 @@ def test_events_come_when_the_run_waits_for_them_and_in_the_other_order(outside:
     report = crash_matrix(app, pack, [emitted("order.paid"), emitted("order.shipped")], outside=outside)
 
     report.assert_safe()
-    assert report.outcomes[-1].moment == "delivered in the other order"
+    assert "delivered in the other order" in {outcome.moment for outcome in report.outcomes}
     assert {name for _, name, _ in report.effects} == {"pack", "tell"}
 
 

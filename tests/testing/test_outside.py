@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 import httpx
+import httpx2
 import pytest
 import requests
 
@@ -25,6 +26,18 @@ async def with_httpx() -> Any:
 
 def with_httpx_sync() -> Any:
     with keyed(httpx.Client()) as client:
+        answer = client.post(URL, json={"cents": 5}, params={"try": "1"})
+        return [answer.status_code, answer.json()]
+
+
+async def with_httpx2() -> Any:
+    async with keyed(httpx2.AsyncClient()) as client:
+        answer = await client.post(URL, json={"cents": 5}, params={"try": "1"})
+        return [answer.status_code, answer.json()]
+
+
+def with_httpx2_sync() -> Any:
+    with keyed(httpx2.Client()) as client:
         answer = client.post(URL, json={"cents": 5}, params={"try": "1"})
         return [answer.status_code, answer.json()]
 
@@ -55,7 +68,18 @@ async def in_chunks() -> Any:
         return [answer.status, await answer.json()]
 
 
-@pytest.mark.parametrize("send", [with_httpx, with_httpx_sync, with_requests, with_aiohttp, in_chunks])
+@pytest.mark.parametrize(
+    "send",
+    [
+        with_httpx,
+        with_httpx_sync,
+        with_httpx2,
+        with_httpx2_sync,
+        with_requests,
+        with_aiohttp,
+        in_chunks,
+    ],
+)
 def test_a_request_is_answered_counted_and_known_by_its_key(send: Callable[[], Any]) -> None:
     app, outside, got = App("sqlite:///never-made.db"), Outside(), list[Asked]()
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 KIND = "transaction"
 
+IDLE_MS_MAX = 2**31 - 1
+"""PostgreSQL takes no longer time-out."""
+
 
 LOOKS_MAX = 3
 """How often a transaction in another database begins anew in one try, to look for a marker."""
@@ -87,7 +90,7 @@ class TransactionTry:
         self._opening = Opening(
             self._worker.process_id,
             self._worker.ids.hex(12),
-            max(self._worker.settings.lease_ms // 2, 1),
+            min(max(self._worker.settings.lease_ms // 2, 1), IDLE_MS_MAX),
             self._database.insists,
         )
 
@@ -329,7 +332,10 @@ class TransactionTry:
     # --- a driver that does not ------------------------------------------------------------------
 
     async def _in_loop(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        async with lend_async(self._database.connect, self._what) as link:
+        async with (
+            self._worker.transactions.turn(),
+            lend_async(self._database.connect, self._what) as link,
+        ):
             check_idle(link, self._what)
             self._choose_words(link)
             if self._needs_table():

@@ -7,6 +7,7 @@ deleting, do no harm: an event's identity is unique (RULINGS 29).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,10 @@ class Transactions:
         if self._words is None:
             self._words = self._worker.store.within()
         return self._words
+
+    def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Give what a transaction in the event loop is in: nothing, where they run side by side."""
+        return contextlib.nullcontext()
 
     def database(self, database: Database, what: str) -> Database:
         """Give where a transaction is: its own place, or the app's.

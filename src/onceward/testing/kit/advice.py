@@ -45,7 +45,9 @@ SAME_BODY = Advice(
     "the same key comes with other content: draw what differs in a step of its own, ctx.step.uuid / now",
 )
 ROWS = Advice(
-    "upsert", "the row is written again: give it a unique id and write INSERT … ON CONFLICT DO NOTHING"
+    "upsert",
+    "the row is written again: commit it with the step, @app.transaction, or give it a unique id and write "
+    "INSERT … ON CONFLICT DO NOTHING",
 )
 ROWS_DRAWN = Advice(
     "draw",
@@ -104,7 +106,7 @@ def advice_for(seen: Sequence[Effect], *, same: str = "") -> Advice:
     if any(effect.clash for effect in seen):
         return SAME_BODY
     if first.kind == "rows":
-        return ROWS if len({effect.detail for effect in seen}) == 1 else ROWS_DRAWN
+        return ROWS if len({effect.detail for effect in seen}) < len(seen) else ROWS_DRAWN
     if not first.knows_keys:
         return ENSURE
     if None in keys:

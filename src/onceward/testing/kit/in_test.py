@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from onceward.core.duration import Duration, to_ms
 from onceward.core.errors import ConfigError
 from onceward.core.model import RunRow
 from onceward.handles import RunHandle
-from onceward.testing.kit.life import Life, Place, borrowed, folder
+from onceward.testing.kit.homes import home_for
+from onceward.testing.kit.life import Life, Place, borrowed
 from onceward.testing.kit.outside import Outside
 from onceward.testing.kit.patches import patched
 from onceward.testing.kit.sends import Delivery, Sent
@@ -27,21 +27,25 @@ class AppInTest:
     """An app that lives in a test, from ``with`` on; see `onceward.testing`.
 
     Its own store is not touched, no socket is opened, and nothing that its steps send with httpx,
-    requests or aiohttp leaves the test. Every verb returns when nothing goes on without time.
+    httpx2, requests or aiohttp leaves the test. Every verb returns when nothing goes on without time.
 
     Args:
         app: the user's; not open.
         outside: what its steps reach.
+        store: the URL of a PostgreSQL database, in which the test has a schema of its own; None for an
+            SQLite file.
         seed: decides every draw.
 
     Attributes:
         outside: what its steps reach, and did there.
 
     Raises:
-        ConfigError: the app is open.
+        ConfigError: the app is open, or the store is none for a test.
     """
 
-    def __init__(self, app: App, *, outside: Outside | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, app: App, *, outside: Outside | None = None, store: str | None = None, seed: int = 0
+    ) -> None:
         if app.is_open:
             raise ConfigError(
                 "The app is open already.",
@@ -50,6 +54,7 @@ class AppInTest:
             )
         self.app = app
         self.outside = outside or Outside()
+        self._store = store
         self._seed = seed
         self._stack = contextlib.ExitStack()
         self._place: Place | None = None
@@ -58,11 +63,13 @@ class AppInTest:
     def __enter__(self) -> Self:
         """Begin the app's life, on an empty store."""
         with contextlib.ExitStack() as stack:
-            path = stack.enter_context(folder())
+            home = stack.enter_context(home_for(self._store, self.app.settings.namespace))
             stack.enter_context(borrowed(self.app))
             stack.enter_context(patched(self.outside))
+            stack.callback(self.outside.close)
+            self.outside.begin()
             stack.callback(self._end)
-            self._place = Place(self.app, None, Path(path), self.outside, seed=self._seed)
+            self._place = Place(self.app, None, home, self.outside, seed=self._seed)
             self.outside.forget()
             self._begin(self._place)
             self._stack = stack.pop_all()

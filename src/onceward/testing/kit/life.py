@@ -1,7 +1,7 @@
-"""One life of an app in a test: the real worker over a real SQLite file, in virtual time.
+"""One life of an app in a test: the real worker over a real store, in virtual time.
 
 A life can end at any moment, as a process dies: nothing of it runs any more, what it had not
-committed is gone, its lock is free. The next life begins over the same file, at the same time.
+committed is gone, its lock is free. The next life begins over the same store, at the same time.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ import dataclasses
 import logging
 import os
 import random
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from onceward.core.ids import IdSource
 from onceward.core.messages import HttpRequest
 from onceward.core.model import Millis, RunRow
-from onceward.core.ports import RunFilter, Store
+from onceward.core.ports import Batch, RunFilter, Store
 from onceward.core.states import TERMINAL, RunState
 from onceward.runtime.threads import Threads
 from onceward.runtime.worker import Worker
-from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import EPOCH_MS, SeededEntropy
+from onceward.testing.kit.homes import Home
+from onceward.testing.kit.lent import LifeTransactions
 from onceward.testing.kit.loop import VirtualLoop
 from onceward.testing.kit.outside import Outside
 
@@ -66,7 +65,7 @@ class Place:
     Args:
         app: the user's; its own store is never touched.
         workflow: the one under test, or None.
-        folder: an empty one for the store.
+        home: where the store is; emptied.
         outside: what its steps reach.
         seed: decides every draw of the engine and of Python's `random`.
         stays: whether runs that sleep or wait stay in memory.
@@ -76,7 +75,7 @@ class Place:
         self,
         app: App,
         workflow: Workflow[..., Any] | None,
-        folder: Path,
+        home: Home,
         outside: Outside,
         *,
         seed: int = 0,
@@ -84,48 +83,22 @@ class Place:
     ) -> None:
         self.app = app
         self.workflow = workflow
-        self.path = folder / "onceward.db"
-        self.path.write_bytes(_fresh())
+        self.home = home
+        home.empty()
         self.outside = outside
         self.seed = seed
         self.lives = 0
         self.seconds = 0.0
         self.settings = dataclasses.replace(
             app.settings,
-            store=f"sqlite:///{self.path}",
-            # One process, whose death is seen by its lock file; polls and beats would only cost jumps.
+            store=home.url,
+            # One process, whose death is seen at once; polls and beats would only cost jumps.
             lease_ms=100 * YEAR_MS,
             poll_ms=POLL_MS,
             linger_ms=100 * YEAR_MS if stays else 0,
-            instance=None,
+            instance=home.instance,
             notify=False,
         )
-
-
-MEMORY = "/dev/shm"  # noqa: S108 - a folder of random name is made in it
-"""A file system in memory, where there is one: nothing of a test need reach a disk."""
-
-
-def folder() -> tempfile.TemporaryDirectory[str]:
-    """Give an empty folder for the store of a test."""
-    is_there = os.path.isdir(MEMORY) and os.access(MEMORY, os.W_OK | os.X_OK)
-    return tempfile.TemporaryDirectory(prefix="onceward-", dir=MEMORY if is_there else None)
-
-
-_image: list[bytes] = []
-
-
-def _fresh() -> bytes:
-    """Give the bytes of a migrated database; made once."""
-    if not _image:
-        import sqlite3
-
-        connection = sqlite3.connect(":memory:", isolation_level=None)
-        store = SqliteStore(":memory:", namespace="default", now_ms=lambda: 0, connection=connection)
-        store.open(migrate=True)
-        _image.append(connection.serialize())
-        connection.close()
-    return _image[0]
 
 
 @contextlib.contextmanager
@@ -143,14 +116,16 @@ def borrowed(app: App) -> Iterator[None]:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Keep the engine's log still: deaths are told of there, and here they are what is asked for."""
-    logger = logging.getLogger("onceward")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+    """Keep logs still that tell of deaths: here they are what is asked for."""
+    loggers = [logging.getLogger(name) for name in ("onceward", "psycopg")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 class Life:
@@ -173,8 +148,9 @@ class Life:
         self.was_killed = False
         self.loop = VirtualLoop(place.seconds)
         self.on_quiet: Callable[[], None] = lambda: None
-        self.database = SqliteStore(str(place.path), namespace=place.settings.namespace, now_ms=self.now_ms)
+        self.database: Store | None = None
         self.worker: Worker | None = None
+        self.transactions: LifeTransactions | None = None
         self._thread = threading.get_ident()
 
     def now_ms(self) -> Millis:
@@ -209,10 +185,7 @@ class Life:
         """Open the store and start the worker."""
         place, app, loop = self.place, self.app, self.loop
         random.seed(f"{place.seed} {self.number}")
-        self.database.open(migrate=True)
-        writer = self.database._connections._writer
-        assert writer is not None
-        writer.execute("pragma synchronous = off")  # a process dies here, the machine does not
+        self.database = place.home.open(self.now_ms)
         entropy = SeededEntropy(f"{place.seed} {self.number}")
         app.settings = place.settings
         app._receiver, app._syncs, app._opening = None, {}, None
@@ -230,6 +203,8 @@ class Life:
         )
         worker.step_threads = _Threads(self, place.settings.threads, "onceward-step")
         worker.workflow_threads = _Threads(self, place.settings.concurrency, "onceward-workflow")
+        transactions = worker.transactions = self.transactions = LifeTransactions(worker)
+        loop.has_replies_due = lambda: transactions.is_talking
         app._wire(worker)
         worker.ends._is_watching = True  # every run ends in this process: nobody need ask twice a second
         app._worker, app._pid = worker, os.getpid()
@@ -275,17 +250,14 @@ class Life:
         self._join(lambda: self.loop.running)  # in the next life they would be somebody else's
         self.loop.unwind()
         self._join(lambda: len(self.loop._turns))
+        if self.transactions is not None:
+            self.loop.finish(self.transactions.close())
         self.loop.close()
         if self.worker is not None:
             self.worker.step_threads.close()
             self.worker.workflow_threads.close()
-        locks = self.database._connections.locks
-        if locks is not None:
-            # As the kernel does it: the locks are free, and their files are there.
-            for descriptor in locks._held.values():
-                os.close(descriptor)
-            locks._held.clear()
-        self.database.close()
+        if self.database is not None:
+            self.place.home.end(self.database)
         self.app._worker = None
 
     def _join(self, running: Callable[[], int]) -> None:
@@ -326,6 +298,7 @@ class Life:
 
     def runs(self) -> list[RunRow]:
         """Give all runs, the oldest first."""
+        assert self.database is not None
         return list(reversed(self.database.runs(RunFilter(limit=1_000))))
 
     def open_runs(self) -> list[RunRow]:
@@ -377,9 +350,13 @@ class Life:
 class _Gate:
     """The store as a life reaches it: not at all once that is over."""
 
-    def __init__(self, life: Life, inner: SqliteStore) -> None:
+    def __init__(self, life: Life, inner: Store) -> None:
         self._life = life
         self._inner = inner
+
+    def begin(self, process_id: str, epoch: int, batch: Batch) -> None:  # noqa: ARG002 - as a store has it
+        """Give None: every commit is made in line."""
+        return
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)

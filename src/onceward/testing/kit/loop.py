@@ -13,6 +13,7 @@ import contextlib
 import contextvars
 import selectors
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -26,6 +27,16 @@ PATIENCE_S = 0.25
 
 FOREIGN_S = 0.02
 """Real time that sockets and threads that are not the app's get before time jumps."""
+
+REPLY_S = 2.0
+"""Real time that a database gets for its reply to a transaction of the app's."""
+
+PASSED_OVER_MAX = 1_000
+"""After so many turns of the loop sockets are looked at although others have something to do: it may be
+a loop that waits for them."""
+
+UNWIND_S = 2.0
+"""Real time that transactions of a life that is over get for their end."""
 
 UNWIND_ROUNDS = 3
 """How often tasks are cancelled when a life ends, before they are thrown away."""
@@ -72,15 +83,25 @@ class _Selector(selectors.DefaultSelector):
     """Asks the loop before it waits."""
 
     loop: VirtualLoop
+    _passed_over = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Give the sockets that are ready; never waits for time to pass."""
+        if timeout is not None and timeout <= 0 and self.loop.has_replies_due():
+            # All else first, so that it makes no difference how soon a database answers.
+            self._passed_over += 1
+            if self._passed_over % PASSED_OVER_MAX:
+                return []
         found = super().select(0)
         if found or (timeout is not None and timeout <= 0):
             return found
         if self.loop.working > 0:
             return super().select(WORKING_S)
-        if self.loop.has_foreign():
+        if self.loop.has_replies_due() and self.loop.has_foreign():
+            found = super().select(REPLY_S)
+            if found:
+                return found
+        elif self.loop.has_foreign():
             found = super().select(FOREIGN_S)
             if found:
                 return found
@@ -97,12 +118,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     Attributes:
         working: threads of the app that run now and do not wait for this loop.
         on_still: called when nothing goes on, before that counts as quiet: it may find something.
+        has_replies_due: whether somebody talks with a database, which answers soon, in real time.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._now = seconds
         self.working = 0
         self.on_still: Callable[[], None] = lambda: None
+        self.has_replies_due: Callable[[], bool] = lambda: False
         self._is_asked = False  # `on_still` was called since time last went on
         self._quiet: asyncio.Future[None] | None = None
         self._turns: dict[int, _Turn] = {}  # by thread that runs code of the app
@@ -278,6 +301,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.call_soon(self.stop)
         self.run_forever()
 
+    def finish(self, main: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that ends soon in real time, after everything else."""
+        self.has_replies_due = lambda: True
+        self.on_still = lambda: None
+        with contextlib.suppress(Exception):
+            self.run_until_complete(main)
+
     def unwind(self) -> None:
         """Throw away what is left; threads that wait for it go on."""
         for _ in range(UNWIND_ROUNDS):
@@ -288,6 +318,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 task.cancel()
             for _ in range(UNWIND_ROUNDS):
                 self.turn()
+        self._roll_back()
         thrown: set[asyncio.Task[Any]] = set()
         for _ in range(CLOSES_MAX):  # a coroutine that is closed may make more
             left = asyncio.all_tasks(self) - thrown
@@ -300,3 +331,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 with contextlib.suppress(BaseException):
                     coroutine.close()
         self._left.clear()
+
+    def _roll_back(self) -> None:
+        """Let transactions that were cancelled hear from their databases that they are rolled back."""
+        until = time.monotonic() + UNWIND_S
+        while self.has_replies_due() and self.has_foreign() and time.monotonic() < until:
+            selectors.DefaultSelector.select(self._selector, UNWIND_S / 10)  # type: ignore[attr-defined]
+            self.turn()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from onceward.authoring.current import frame_var, session_var
@@ -39,6 +39,7 @@ class Effect:
         is_replacing: it puts something in a place of its own, so that the place is the key.
         knows_keys: whether the other side could have taken a key.
         clash: the same key came with other content, which the other side refused.
+        of_business: the workflow whose step did it, where that has ``key_scope="business"``; else empty.
     """
 
     kind: Kind
@@ -49,6 +50,7 @@ class Effect:
     is_replacing: bool = False
     knows_keys: bool = True
     clash: bool = False
+    of_business: str = ""
 
 
 class Outside:
@@ -85,15 +87,16 @@ class Outside:
         text = ", ".join(f"{word}={shown(value)}" for word, value in detail.items())
         return self.note(Effect("noted", name, here(), None if key is None else str(key), text))
 
-    def table(self, connect: Connect, name: str) -> None:
+    def table(self, connect: Connect, name: str, *, empty: bool = False) -> None:
         """Watch a table: a row that is new or changed is an effect.
 
         Args:
-            connect: gives a DB-API connection, which is closed again after each look: a function, e.g.
-                ``lambda: sqlite3.connect("shop.db")``.
+            connect: gives a DB-API connection, which is closed again: a function, e.g.
+                ``lambda: sqlite3.connect("shop.db")`` or ``lambda: psycopg.connect(dsn)``.
             name: the table's name, as SQL writes it.
+            empty: delete all its rows before each variant, those of the table that was named last first.
         """
-        self.tables.append(Table(connect, name))
+        self.tables.append(Table(connect, name, empties=empty))
 
     def count(self, name: str) -> int:
         """Give how often something happened: all effects of a name, the same key once."""
@@ -104,6 +107,9 @@ class Outside:
     def note(self, effect: Effect) -> bool:
         """Keep an effect, if it is new; then the process may die of it."""
         self.check_alive()
+        frame = frame_var.get()
+        if frame is not None and frame.key_scope == "business":
+            effect = replace(effect, of_business=frame.session.workflow_name)
         with self._lock:
             is_new = effect.key is None or (effect.name, effect.key) not in self._seen or effect.clash
             if is_new:
@@ -119,8 +125,20 @@ class Outside:
             self.effects.clear()
             self._seen.clear()
             self.http.forget()
+        for table in reversed(self.tables):
+            table.empty()
         for table in self.tables:
-            table.look()
+            table.begin()
+
+    def begin(self) -> None:
+        """Forget also what tables were like."""
+        for table in self.tables:
+            table.forget()
+
+    def close(self) -> None:
+        """Close the connections to tables."""
+        for table in self.tables:
+            table.close()
 
     def look_at_tables(self, step: str) -> None:
         """Note the rows that are new since the last look as effects of *step*."""

@@ -1,4 +1,4 @@
-"""Leads what httpx, requests and aiohttp send to the test's own services; nothing leaves the test.
+"""Leads what httpx, httpx2, requests and aiohttp send to the test's own services; nothing leaves the test.
 
 Below the clients of these libraries, where hooks of theirs have run: what `onceward.outgoing` adds
 is seen. Those that are installed are imported for it, since a step may import one in its body.
@@ -11,6 +11,7 @@ import functools
 import ssl
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +27,9 @@ TLS = ssl.PROTOCOL_TLS_CLIENT
 def patched(outside: Outside) -> Iterator[None]:
     """Answer every request of these libraries from *outside* for a while."""
     with contextlib.ExitStack() as stack:
-        if find_spec("httpx") is not None:
-            import httpx
-
-            _httpx(stack, httpx, outside)
-        if find_spec("httpx2") is not None:
-            import httpx2  # type: ignore[import-not-found]
-
-            _httpx(stack, httpx2, outside)
+        for name in ("httpx", "httpx2"):
+            if find_spec(name) is not None:
+                _httpx(stack, import_module(name), outside)
         if find_spec("requests") is not None:
             _requests(stack, outside)
         if find_spec("aiohttp") is not None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from onceward.core import failpoints
-from onceward.core.errors import OncewardError
+from onceward.core.errors import OncewardError, Permanent, ReplyLost
 from onceward.testing.kit.life import Life
 from onceward.testing.kit.outside import BETWEEN, NOBODY, Effect
 
@@ -22,8 +23,14 @@ _WATCHED = frozenset(
         "accept.before_reply",
         "step.before_body",
         "step.after_body",
+        "transaction.before_commit",
+        "transaction.after_commit",
     }
 )
+
+
+How = Literal["kill", "lose", "fail"]
+"""What goes wrong at a moment: the process dies, the reply of the store is lost, the step fails for good."""
 
 
 class Unrepeatable(OncewardError):
@@ -49,18 +56,22 @@ class Point:
 
 
 class Points:
-    """Watches what one life passes, and kills it at one moment.
+    """Watches what one life passes, and lets something go wrong at one moment.
 
     Args:
         life: which.
-        kill_at: the number of the moment at which it dies, None for never.
+        at: the number of that moment, None for never.
         expected: what it must pass up to there.
+        how: what goes wrong.
     """
 
-    def __init__(self, life: Life, kill_at: int | None = None, expected: tuple[Point, ...] = ()) -> None:
+    def __init__(
+        self, life: Life, at: int | None = None, expected: tuple[Point, ...] = (), *, how: How = "kill"
+    ) -> None:
         self.passed: list[Point] = []
         self._life = life
-        self._kill_at = kill_at
+        self._at = at
+        self._how = how
         self._expected = expected
         self._bodies: list[str] = []  # steps that ended and are not saved yet
         self._is_news = False  # something was passed since time last jumped
@@ -88,7 +99,7 @@ class Points:
         """
         if self.went_wrong is not None:
             raise self.went_wrong
-        if self._kill_at is not None and len(self.passed) <= self._kill_at:
+        if self._at is not None and len(self.passed) <= self._at:
             raise _unrepeatable(self._expected[len(self.passed)], None)
 
     def _hit(self, name: str, detail: str) -> None:
@@ -102,9 +113,12 @@ class Points:
         last = self.passed[-1].name.partition(".")[2] if self.passed else ""
         if side in ("before_commit", "after_commit") and side == last:
             return  # several kinds of rows in one commit are one moment
-        self._pass(Point(name, detail, self._text(name, detail)))
+        point = Point(name, detail, self._text(name, detail))
         if name == "save.after_commit":
             self._bodies.clear()
+        elif name == "transaction.after_commit":
+            self._bodies = [body for body in self._bodies if body != detail]
+        self._pass(point)
 
     def _effect(self, effect: Effect) -> None:
         where = effect.step if effect.step in (BETWEEN, NOBODY) else f"in {effect.step}"
@@ -120,15 +134,20 @@ class Points:
         number = len(self.passed)
         self.passed.append(point)
         self._is_news = self._is_news or is_news
-        if self._kill_at is None:
+        if self._at is None or number > self._at:
             return
         if number < len(self._expected):
             expected = self._expected[number]
             if (expected.name, expected.detail) != (point.name, point.detail):
                 self.went_wrong = _unrepeatable(expected, point)
                 self._life.kill()
-        if number == self._kill_at:
+        if number < self._at:
+            return
+        if self._how == "kill":
             self._life.kill()
+        if self._how == "lose":
+            raise ReplyLost("The test lost a reply of the store.")
+        raise Permanent("the test lets this step fail")
 
     def _text(self, name: str, detail: str) -> str:
         bodies = " and ".join(self._bodies)
@@ -139,6 +158,8 @@ class Points:
             "accept.before_reply": "before the webhook is answered",
             "step.before_body": f"before the body of {detail}",
             "step.after_body": f"between the effect and the save of {detail}",
+            "transaction.before_commit": f"before the commit of the transaction {detail}",
+            "transaction.after_commit": f"after the commit of the transaction {detail}",
             "step_start.before_commit": "before it is saved that a step begins",
             "step_start.after_commit": "after it was saved that a step begins",
             "save.before_commit": f"in the save of {bodies}, before its commit"

@@ -11,7 +11,6 @@ import functools
 import ssl
 import sys
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +26,14 @@ TLS = ssl.PROTOCOL_TLS_CLIENT
 def patched(outside: Outside) -> Iterator[None]:
     """Answer every request of these libraries from *outside* for a while."""
     with contextlib.ExitStack() as stack:
-        for name in ("httpx", "httpx2"):
-            if find_spec(name) is not None:
-                _httpx(stack, import_module(name), outside)
+        if find_spec("httpx") is not None:
+            import httpx
+
+            _httpx(stack, httpx, outside)
+        if find_spec("httpx2") is not None:
+            import httpx2
+
+            _httpx(stack, httpx2, outside)
         if find_spec("requests") is not None:
             _requests(stack, outside)
         if find_spec("aiohttp") is not None:

@@ -12,6 +12,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from onceward.testing.servers import PgBouncer, PostgresAddress, PostgresServer, unique_name
+from tests.engine.running import open_store
+from tests.recycled import catalog_of, emptied
+
+SCHEMA = "onceward"
+"""The store's, where its URL names none."""
 
 # The suite of stores is not a test module, and its assertions should read like those of one.
 pytest.register_assert_rewrite("onceward.testing.store_checks", "onceward.testing.store_scene")
@@ -67,6 +72,31 @@ def postgres_dsn(postgres_server: PostgresAddress) -> Iterator[str]:
     name = unique_name()
     yield postgres_server.create_database(name)
     postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def used_stores(postgres_server: PostgresAddress) -> Iterator[list[tuple[str, str]]]:
+    """Databases with an empty store that a test of this process has used, each with its catalog."""
+    used: list[tuple[str, str]] = []
+    yield used
+    for dsn, _ in used:
+        postgres_server.drop_database(dsn.rsplit("/", 1)[1])
+
+
+@pytest.fixture
+def postgres_store(postgres_server: PostgresAddress, used_stores: list[tuple[str, str]]) -> Iterator[str]:
+    """The URL of a database with an empty store, migrated, that no other test uses meanwhile."""
+    if used_stores:
+        dsn, catalog = used_stores.pop()
+    else:
+        dsn = postgres_server.create_database(unique_name())
+        with open_store(dsn):
+            catalog = catalog_of(dsn, SCHEMA, is_alone=True)
+    yield dsn
+    if emptied(dsn, SCHEMA, catalog, is_alone=True):
+        used_stores.append((dsn, catalog))
+    else:
+        postgres_server.drop_database(dsn.rsplit("/", 1)[1])
 
 
 @pytest.fixture(scope="session")

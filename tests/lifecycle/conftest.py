@@ -7,10 +7,8 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
-from onceward.testing.servers import PostgresAddress, unique_name
 from tests.lifecycle.procs import ForkServer, Nursery
 
 SETTINGS = {"lease": "2s", "poll": "50ms", "linger": "50ms"}
@@ -34,24 +32,12 @@ def fork_server() -> Iterator[ForkServer]:
     server.close()
 
 
-@pytest.fixture(scope="session")
-def shared_database(postgres_server: PostgresAddress) -> Iterator[str]:
-    """The URL of a database in which each test has a schema of its own."""
-    name = unique_name()
-    yield postgres_server.create_database(name)
-    postgres_server.drop_database(name)
-
-
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty store, of each kind in turn."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'shop.db'}"
-        return
-    database, schema = request.getfixturevalue("shared_database"), unique_name()
-    yield f"{database}{'&' if '?' in database else '?'}schema={schema}"
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(f'drop schema if exists "{schema}" cascade'.encode())
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_store"))
+    return f"sqlite:///{tmp_path / 'shop.db'}"
 
 
 @pytest.fixture

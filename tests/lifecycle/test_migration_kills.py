@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,14 @@ from tests.lifecycle.checks import check, looking_at
 from tests.lifecycle.procs import Nursery
 
 STATEMENTS_MIN = 15
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database without a store, of each kind in turn."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_dsn"))
+    return f"sqlite:///{tmp_path / 'shop.db'}"
 
 
 def test_a_kill_behind_each_statement(nursery: Nursery) -> None:

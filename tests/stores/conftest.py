@@ -10,7 +10,7 @@ import pytest
 
 from onceward.testing.servers import PostgresAddress, unique_name
 from onceward.testing.store_suite import StoreFactory
-from tests.stores.factories import Factory, Postgres, SqliteFile, SqliteMemory
+from tests.stores.factories import Factory, PostgresUsed, SqliteFile, SqliteMemory
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +19,12 @@ def shared_database(postgres_server: PostgresAddress) -> Iterator[str]:
     name = unique_name()
     yield postgres_server.create_database(name)
     postgres_server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def used_schemas() -> list[tuple[str, str]]:
+    """Schemas with an empty store that a check of this process has used, each with its catalog."""
+    return []
 
 
 SQLITE = ("sqlite-file", "sqlite-memory")
@@ -41,11 +47,12 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFact
     elif request.param == "sqlite-memory":
         factory = SqliteMemory()
     else:
-        dsn = request.getfixturevalue("shared_database")
+        dsn = direct = str(request.getfixturevalue("shared_database"))
         if request.param == "postgres-pgbouncer":
             dsn = request.getfixturevalue("pgbouncer").dsn(dsn.rsplit("/", 1)[1])
         if request.param == "postgres-serializable":
             dsn += SERIALIZABLE
-        factory = Postgres(dsn, **POSTGRES[request.param])
+        used = request.getfixturevalue("used_schemas")
+        factory = PostgresUsed(dsn, direct, used, **POSTGRES[request.param])
     yield factory
     factory.close()

@@ -19,6 +19,7 @@ from onceward.stores.sqlite.store import SqliteStore
 from onceward.stores.statements import SQLITE_MACROS, postgres_macros, render
 from onceward.testing.servers import unique_name
 from onceward.testing.store_scene import START
+from tests.recycled import catalog_of, emptied
 
 BUSY_SECONDS = 10
 
@@ -166,3 +167,40 @@ class Postgres(Factory):
         super().close()
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(f'drop schema if exists "{self.schema_name}" cascade'.encode())
+
+
+class PostgresUsed(Postgres):
+    """A schema that a test before has used, where the test begins with a store that is migrated.
+
+    Args:
+        dsn: the database, perhaps behind a pooler.
+        direct: the database itself.
+        used: schemas that are empty again, each with its catalog.
+    """
+
+    def __init__(self, dsn: str, direct: str, used: list[tuple[str, str]], **options: Any) -> None:
+        super().__init__(dsn, **options)
+        self.direct = direct
+        self.used = used
+        self.catalog = ""
+        self.is_new = False
+
+    def run_script(self) -> None:
+        self.is_new = True
+        super().run_script()
+
+    def open(self, namespace: str = "default") -> Store:
+        is_first = not self.made and not self.is_new
+        if is_first and self.used:
+            self.schema_name, self.catalog = self.used.pop()
+        store = super().open(namespace)
+        if is_first and not self.catalog:
+            self.catalog = catalog_of(self.direct, self.schema_name, is_alone=False)
+        return store
+
+    def close(self) -> None:
+        Factory.close(self)
+        if self.catalog and emptied(self.direct, self.schema_name, self.catalog, is_alone=False):
+            self.used.append((self.schema_name, self.catalog))
+        else:
+            super().close()

@@ -35,7 +35,7 @@ V1 = "/api/v1"
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty store, of each kind in turn; its invariants are checked afterwards."""
     if request.param == "postgres":
-        url = str(request.getfixturevalue("postgres_dsn"))
+        url = str(request.getfixturevalue("postgres_store"))
     else:
         url = f"sqlite:///{tmp_path / 'store.db'}"
     yield url

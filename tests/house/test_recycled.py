@@ -1,0 +1,71 @@
+"""What a test leaves in a store on PostgreSQL, the next test does not see."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from onceward import App, Context
+from tests.conftest import SCHEMA
+from tests.engine.running import open_store, result_of
+from tests.recycled import catalog_of, emptied
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def catalog(postgres_dsn: str) -> str:
+    with open_store(postgres_dsn):
+        return catalog_of(postgres_dsn, SCHEMA, is_alone=True)
+
+
+def rows(dsn: str) -> dict[str, int]:
+    with psycopg.connect(dsn) as connection:
+        names = connection.execute("select tablename from pg_tables where schemaname = %s", (SCHEMA,))
+        return {
+            name: len(connection.execute(f'select * from "{SCHEMA}"."{name}"'.encode()).fetchall())
+            for (name,) in names.fetchall()
+        }
+
+
+def test_rows_go_and_the_migrations_stay(postgres_dsn: str, catalog: str) -> None:
+    before = rows(postgres_dsn)
+    app = App(postgres_dsn)
+
+    @app.workflow
+    async def one(ctx: Context) -> int:
+        return await ctx.step.run("one", lambda: 1)
+
+    assert result_of(app, one) == 1
+    assert rows(postgres_dsn) != before
+
+    assert emptied(postgres_dsn, SCHEMA, catalog, is_alone=True)
+    assert rows(postgres_dsn) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"alter table {SCHEMA}.run add column more text",
+        f"create index more on {SCHEMA}.run (state)",
+        f"update {SCHEMA}.migration set checksum = 'edited'",
+        f"drop schema {SCHEMA} cascade",
+        "create table public.orders (id text)",
+        "create function public.f() returns int language sql as 'select 1'",
+        "do $$ begin execute format('alter database %I set work_mem = 64', current_database()); end $$",
+    ],
+)
+def test_what_is_no_longer_as_it_was_made_is_found(postgres_dsn: str, catalog: str, change: str) -> None:
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(change.encode())
+
+    assert not emptied(postgres_dsn, SCHEMA, catalog, is_alone=True)
+
+
+def test_whoever_is_left_is_sent_away(postgres_dsn: str, catalog: str) -> None:
+    with psycopg.connect(postgres_dsn) as left:
+        left.execute(f"lock table {SCHEMA}.run".encode())
+
+        assert emptied(postgres_dsn, SCHEMA, catalog, is_alone=True)
+        with pytest.raises(psycopg.OperationalError):
+            left.execute("select 1")

@@ -14,6 +14,7 @@ import msgspec
 from onceward.authoring.current import Frame
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, ids, json_plain
+from onceward.core.asked import clash
 from onceward.core.model import EventRow, Millis, NewRun, RunRow, Skip, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.shown import shown
@@ -91,6 +92,21 @@ def emit_inside(
     if event_id is None:
         event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1)
     accept = _emit_accept(execution, source, event_id, type_, payload, subject, occurred_at=occurred_at)
+    return _added(frame, accept)
+
+
+def _added(frame: Frame, accept: Accept) -> Accept:
+    """Let an event commit with the step; give what the body said before under its id, if it did.
+
+    Raises:
+        IdClash: that was something else.
+    """
+    event = accept.event
+    for other in frame.accepts if event.content_hash is not None else ():  # else its id was drawn
+        if accept.is_same_event(other):
+            if other.event.content_hash != event.content_hash:
+                raise clash(event.source, event.id)
+            return other
     frame.accepts.append(accept)
     return accept
 
@@ -122,8 +138,7 @@ def start_inside(
     if event_id is None:
         event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1, ids.START)
     accept = _child_accept(execution, workflow, args, kwargs, source, event_id, is_called=False)
-    frame.accepts.append(accept)
-    return accept
+    return _added(frame, accept)
 
 
 def _child_accept(

@@ -225,6 +225,8 @@ async def start(
         record, holder_run_id = await _unless_skipped(execution, key, workflow, record, source, event_id)
     if not is_called:
         return holder_run_id or record.child_run_id
+    if record.state is StepState.OPEN and holder_run_id is None and workflow.policies.rules.clash == "queue":
+        record = await _unless_in_circle(execution, key, record)
     if record.state is StepState.OPEN:
         record = await _called(execution, key, record, holder_run_id, is_new=is_new)
     return execution.answer(record, workflow.result_codec)
@@ -262,6 +264,28 @@ async def _unless_skipped(
     if record.kind == "start":
         raise error
     return _refused(execution, key, error, record), None
+
+
+async def _unless_in_circle(execution: Execution, key: StepKey, record: StepRow) -> StepRow:
+    """Give the record of a call, failed where its run is in line for a key whose holder waits for the caller.
+
+    Two that call for each other's keys at one moment find nothing before; now that both are stored, whoever
+    comes second does, or both do.
+    """
+    worker, child_run_id = execution.worker, record.child_run_id
+    assert child_run_id is not None
+    await execution.durable()
+    rows = await worker.insist(worker.read, worker.store.states, [child_run_id])
+    child = rows.get(child_run_id)
+    if child is None or child.state is not RunState.QUEUED or child.key is None:
+        return record
+    error = await worker.keys.cycle_of(execution.run, child.workflow, child.key)
+    execution.check_usable()
+    if error is None:
+        return record
+    await worker.children.cancel(child_run_id)  # it has not begun; nobody is to wait for it
+    execution.check_usable()
+    return _refused(execution, key, error, record)
 
 
 def _refused(

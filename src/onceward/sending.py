@@ -98,7 +98,7 @@ class Sending:
         """
         if within is not None:
             posted = await self._to_emit(type, payload, id, subject, occurred_at)
-            await self.worker.outbox.write(posted.row, within)
+            await self.worker.outbox.write(posted.row, posted.event, within)
             runs = [self._handle(run_id) for run_id in posted.run_ids]
             return Emitted(posted.event.source, posted.event.id, posted.is_duplicate, runs)
         at = asked.checked_time(occurred_at)
@@ -256,7 +256,7 @@ class Sending:
         within = kwargs.pop("within", None)
         if within is not None:
             posted = await self._to_start(workflow, args, kwargs, event_id)
-            await self.worker.outbox.write(posted.row, within)
+            await self.worker.outbox.write(posted.row, posted.event, within)
             return self._later(workflow, posted)
         self._known(workflow)
         event_id = None if event_id is None else checked_id(event_id)

@@ -195,7 +195,7 @@ class SyncApp:
         """Store an event; see `App.emit`. What *within* names is used in the calling thread."""
         if within is not None:
             posted = self.wait(self._app._to_emit(type, payload, id, subject, occurred_at))  # noqa: SLF001 - its twin
-            self._app.outbox.write_blocking(posted.row, within)
+            self._app.outbox.write_blocking(posted.row, posted.event, within)
             found = [self.run(run_id) for run_id in posted.run_ids]
             return Emitted(posted.event.source, posted.event.id, posted.is_duplicate, found)
         coroutine = self._app.emit(type, payload, id=id, subject=subject, occurred_at=occurred_at)
@@ -272,7 +272,7 @@ class SyncApp:
         if within is not None:
             event_id = kwargs.pop("id", None)
             posted = self.wait(self._app._to_start(workflow, args, kwargs, event_id))  # noqa: SLF001
-            self._app.outbox.write_blocking(posted.row, within)
+            self._app.outbox.write_blocking(posted.row, posted.event, within)
             return SyncLaterRun(self, self._app._later(workflow, posted))  # noqa: SLF001
         coroutine = self._app.start(workflow, *args, **kwargs)
         return SyncRunHandle(self, self._say(coroutine, has_id="id" in kwargs))

@@ -491,6 +491,43 @@ def test_runs_that_call_for_each_others_keys_do_not_wait_for_ever(store_url: str
     run_app(app, scenario)
 
 
+def test_runs_that_queue_for_each_others_keys_at_one_moment_do_not_wait_for_ever(store_url: str) -> None:
+    """Each looked before the other's run was in line; they look again when both are, and one leaves the line."""
+    pairs, app = 4, make_app(store_url)
+    both = [asyncio.Barrier(2) for _ in range(pairs)]
+
+    @app.workflow(key=e.payload["order"], once="active", clash="queue")
+    async def pay(ctx: Context, order: str, other: str | None, pair: int) -> str:
+        async def meet() -> None:
+            await both[pair].wait()
+
+        if other is None:
+            return f"paid {order}"
+        await ctx.step.run("meet", meet)
+        try:
+            told = await ctx.step.call("other", pay, other, None, pair)
+        except StepFailed as error:
+            told = error.error_type
+        await ctx.step.sleep("leave memory", "60ms")
+        return told
+
+    async def scenario() -> None:
+        runs = [
+            await app.start(pay, f"{one} {pair}", f"{other} {pair}", pair)
+            for pair in range(pairs)
+            for one, other in ("ab", "ba")
+        ]
+        results = [await run.result("20s") for run in runs]
+        for pair in range(pairs):
+            told = results[2 * pair : 2 * pair + 2]
+            assert "onceward.KeyCycle" in told
+            assert set(told) <= {"onceward.KeyCycle", f"paid a {pair}", f"paid b {pair}"}
+        # Nothing is left in a line.
+        assert {row.state for row in await app.runs()} <= {RunState.COMPLETED, RunState.CANCELLED}
+
+    run_app(app, scenario)
+
+
 def test_a_call_through_others_for_the_callers_key_fails(store_url: str) -> None:
     """The caller waits for a run in place of its own, and that one calls for the caller's key."""
     app = make_app(store_url)

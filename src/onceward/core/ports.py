@@ -82,6 +82,11 @@ class Accept(msgspec.Struct):
     by_run: str | None = None
     by_fence: int | None = None
 
+    def is_same_event(self, other: Accept) -> bool:
+        """Say whether another brings an event of the same identity."""
+        mine, theirs = self.event, other.event
+        return (mine.id, mine.source) == (theirs.id, theirs.source)
+
 
 class Accepted(msgspec.Struct, frozen=True):
     """What the store found: the winner's runs, whoever asked."""
@@ -297,6 +302,10 @@ class Within(Protocol):
 
     def post(self, row: OutboxRow) -> Script[None]:
         """Give what writes an event for the worker to take in after the commit."""
+        ...
+
+    def is_posted(self, outbox_id: str) -> Script[bool]:
+        """Give what looks whether such a row is there for this transaction."""
         ...
 
 

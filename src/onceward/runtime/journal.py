@@ -119,8 +119,11 @@ class Journal:
         pending.steps[key] = row
         is_whole = row.state is not StepState.DONE or key in self.whole
         self._latest[key] = row if is_whole else None
-        if accepts:
-            pending.accepts.extend(accepts)
+        for accept in accepts or ():
+            # One commit brings an event once (RULINGS 4). What a step beside this one said under an id
+            # of theirs stays, as it would if that were committed already.
+            if accept.event.content_hash is None or not any(map(accept.is_same_event, pending.accepts)):
+                pending.accepts.append(accept)
         if row.state is not StepState.OPEN:
             self._progressed()
 

@@ -14,6 +14,7 @@ import msgspec
 from onceward.authoring.current import Frame
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, ids, json_plain
+from onceward.core.asked import clash
 from onceward.core.model import EventRow, Millis, NewRun, RunRow, Skip, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.shown import shown
@@ -91,6 +92,21 @@ def emit_inside(
     if event_id is None:
         event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1)
     accept = _emit_accept(execution, source, event_id, type_, payload, subject, occurred_at=occurred_at)
+    return _added(frame, accept)
+
+
+def _added(frame: Frame, accept: Accept) -> Accept:
+    """Let an event commit with the step; give what the body said before under its id, if it did.
+
+    Raises:
+        IdClash: that was something else.
+    """
+    event = accept.event
+    for other in frame.accepts if event.content_hash is not None else ():  # else its id was drawn
+        if accept.is_same_event(other):
+            if other.event.content_hash != event.content_hash:
+                raise clash(event.source, event.id)
+            return other
     frame.accepts.append(accept)
     return accept
 
@@ -122,8 +138,7 @@ def start_inside(
     if event_id is None:
         event_id = ids.composed(execution.generation, *frame.key, len(frame.accepts) + 1, ids.START)
     accept = _child_accept(execution, workflow, args, kwargs, source, event_id, is_called=False)
-    frame.accepts.append(accept)
-    return accept
+    return _added(frame, accept)
 
 
 def _child_accept(
@@ -210,6 +225,8 @@ async def start(
         record, holder_run_id = await _unless_skipped(execution, key, workflow, record, source, event_id)
     if not is_called:
         return holder_run_id or record.child_run_id
+    if record.state is StepState.OPEN and holder_run_id is None and workflow.policies.rules.clash == "queue":
+        record = await _unless_in_circle(execution, key, record)
     if record.state is StepState.OPEN:
         record = await _called(execution, key, record, holder_run_id, is_new=is_new)
     return execution.answer(record, workflow.result_codec)
@@ -247,6 +264,28 @@ async def _unless_skipped(
     if record.kind == "start":
         raise error
     return _refused(execution, key, error, record), None
+
+
+async def _unless_in_circle(execution: Execution, key: StepKey, record: StepRow) -> StepRow:
+    """Give the record of a call, failed where its run is in line for a key whose holder waits for the caller.
+
+    Two that call for each other's keys at one moment find nothing before; now that both are stored, whoever
+    comes second does, or both do.
+    """
+    worker, child_run_id = execution.worker, record.child_run_id
+    assert child_run_id is not None
+    await execution.durable()
+    rows = await worker.insist(worker.read, worker.store.states, [child_run_id])
+    child = rows.get(child_run_id)
+    if child is None or child.state is not RunState.QUEUED or child.key is None:
+        return record
+    error = await worker.keys.cycle_of(execution.run, child.workflow, child.key)
+    execution.check_usable()
+    if error is None:
+        return record
+    await worker.children.cancel(child_run_id)  # it has not begun; nobody is to wait for it
+    execution.check_usable()
+    return _refused(execution, key, error, record)
 
 
 def _refused(

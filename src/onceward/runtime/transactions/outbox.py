@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import msgspec
 
 from onceward.authoring.options import Database
 from onceward.core import errors, failpoints, ids
+from onceward.core.asked import clash
 from onceward.core.model import DeliveryRow, EventRow, OutboxRow, Posted, RunRow
 from onceward.core.ports import Accept, Within
 from onceward.runtime.accepting import accept_registered
@@ -36,6 +38,9 @@ _log = logging.getLogger("onceward.worker")
 
 TAKEN_MAX = 100
 """Events taken in at once."""
+
+WRITTEN_MAX = 1_000
+"""Ids under which something was written last, which are remembered to compare."""
 
 LOOKS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """When this process looks for an event that it wrote, where nothing tells it of the commit."""
@@ -95,6 +100,8 @@ class Outbox:
         self._broken: set[str] = set()  # rows that cannot be taken in; each is told of once
         self._looks: list[asyncio.TimerHandle] = []
         self._is_taking = False
+        # Of what was written under an id of the caller's: in which row, and the hash of its content.
+        self._written: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -106,24 +113,26 @@ class Outbox:
         body = msgspec.json.encode(posted).decode()
         return OutboxRow(str(self._worker.ids.uuid7()), self._worker.now_ms(), body)
 
-    async def write(self, row: OutboxRow, given: Any) -> None:
+    async def write(self, row: OutboxRow, event: EventRow, given: Any) -> None:
         """Write an event in the transaction that is open on the caller's connection.
 
         Raises:
             TransactionMisuse: no transaction is open there, or it does not lead to this store.
+            IdClash: the transaction has written other content under its id.
         """
         link = link_for_within(given)
         if not asyncio.iscoroutinefunction(link.execute):
-            self._block(row, link)  # type: ignore[arg-type]  # it blocks
+            self._block(row, event, link)  # type: ignore[arg-type]  # it blocks
         else:
-            await self._write(row, link)  # type: ignore[arg-type]
+            await self._write(row, event, link)  # type: ignore[arg-type]
         self.expect()
 
-    def write_blocking(self, row: OutboxRow, given: Any) -> None:
+    def write_blocking(self, row: OutboxRow, event: EventRow, given: Any) -> None:
         """Write an event from the caller's thread; see `write`.
 
         Raises:
             TransactionMisuse: likewise, or the connection does not block.
+            IdClash: likewise.
         """
         link = link_for_within(given)
         if asyncio.iscoroutinefunction(link.execute):
@@ -132,22 +141,46 @@ class Outbox:
                 means="Nothing here can await it; nothing was written.",
                 todo="Write `await app.emit(…, within=connection)`, or use a connection that blocks.",
             )
-        self._block(row, link)  # type: ignore[arg-type]
+        self._block(row, event, link)  # type: ignore[arg-type]
         self._worker.loop.call_soon_threadsafe(self.expect)
 
-    def _block(self, row: OutboxRow, link: Link) -> None:
+    def _block(self, row: OutboxRow, event: EventRow, link: Link) -> None:
         words = self._worker.transactions.words
         check_dialect(link, words.dialect)
         check_open(link)
         play(link, words.checked(self._worker.process_id))
+        other = self._other(event)
+        if other is not None and play(link, words.is_posted(other)):
+            raise clash(event.source, event.id)
         play(link, words.post(row))
+        self._note(row, event)
 
-    async def _write(self, row: OutboxRow, link: AsyncLink) -> None:
+    async def _write(self, row: OutboxRow, event: EventRow, link: AsyncLink) -> None:
         words = self._worker.transactions.words
         check_dialect(link, words.dialect)
         check_open(link)
         await play_async(link, words.checked(self._worker.process_id))
+        other = self._other(event)
+        if other is not None and await play_async(link, words.is_posted(other)):
+            raise clash(event.source, event.id)
         await play_async(link, words.post(row))
+        self._note(row, event)
+
+    def _other(self, event: EventRow) -> str | None:
+        """Give the row in which this process wrote other content under the event's id.
+
+        It may be gone, or in a transaction that nobody else sees: what is open on the connection tells.
+        """
+        outbox_id, content_hash = self._written.get((event.source, event.id), (None, None))
+        return None if content_hash == event.content_hash else outbox_id
+
+    def _note(self, row: OutboxRow, event: EventRow) -> None:
+        if event.content_hash is None:
+            return  # its id was drawn
+        self._written[event.source, event.id] = row.outbox_id, event.content_hash
+        if len(self._written) > WRITTEN_MAX:
+            with contextlib.suppress(KeyError):  # another thread was quicker
+                self._written.popitem(last=False)
 
     def expect(self) -> None:
         """Look a few times soon: the transaction will be committed, and may not say so."""

@@ -86,6 +86,11 @@ class PostgresWithin:
             raise errors.TransactionMisuse("The transaction was ended by its own body.")
         return bool(saved)
 
+    def is_posted(self, outbox_id: str) -> Script[bool]:
+        """Look whether such a row is there for this transaction."""
+        rows = yield Ask(self._sql["is_posted"], {"namespace": self._namespace, "outbox_id": outbox_id})
+        return len(rows) == 1
+
     def post(self, row: OutboxRow) -> Script[None]:
         """Write an event for the worker to take in, and wake the workers with the commit."""
         values = {"outbox_id": row.outbox_id, "at": str(row.at), "body": row.body}

@@ -46,6 +46,9 @@ with given as materialized (
 )
 select (select count(*) from saved), coalesce(current_setting('onceward.transaction', true), '')
 
+-- name: is_posted
+select 1 from {t}outbox where namespace = cast(:namespace as text) and outbox_id = cast(:outbox_id as text)
+
 -- name: post
 insert into {t}outbox (namespace, outbox_id, at, body)
 values (cast(:namespace as text), cast(:outbox_id as text), cast(cast(:at as text) as bigint), cast(:body as text))

@@ -32,5 +32,8 @@ on conflict (namespace, run_id, generation, name, item, ordinal) do update set
 where {t}step.state = 'open'
 returning 1
 
+-- name: is_posted
+select 1 from {t}outbox where namespace = :namespace and outbox_id = :outbox_id
+
 -- name: post
 insert into {t}outbox (namespace, outbox_id, at, body) values (:namespace, :outbox_id, :at, :body)

@@ -84,6 +84,11 @@ class SqliteWithin:
         rows = yield Ask(self._sql["seal"], {**values, **place, "state": str(step.state.value)})
         return len(rows) == 1
 
+    def is_posted(self, outbox_id: str) -> Script[bool]:
+        """Look whether such a row is there for this transaction."""
+        rows = yield Ask(self._sql["is_posted"], {"namespace": self._namespace, "outbox_id": outbox_id})
+        return len(rows) == 1
+
     def post(self, row: OutboxRow) -> Script[None]:
         """Write an event for the worker to take in."""
         yield Ask(self._sql["post"], {"namespace": self._namespace, **msgspec.structs.asdict(row)})

@@ -157,7 +157,7 @@ class Desk:
         try:
             await worker.read(forget, worker.store, name, self.workflows)
         finally:
-            worker.routes.learn(await worker.read(worker.store.workflows))
+            await worker.routing.learn()
 
     # --- steering ----------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ def test_what_is_added_while_the_store_waits_is_committed_with_what_it_is_filled
             elapsed_s=lambda: clock[0],
             claims=list,
             claimed=lambda _: None,
+            routed=lambda _: None,
+            moved=lambda again: again(),
             arrived=lambda *_: None,
             took=took.append,
             evicted=lambda _: None,

@@ -134,6 +134,8 @@ class Committer:
         elapsed_s: a clock that only grows, in seconds.
         claims: asked when a batch is made: the claims that should ride along.
         claimed: told about runs that became ours, or None when the claims got no answer.
+        routed: asked of each batch by how many registrations it is decided what its events start.
+        moved: told that there were more; calls back when they are known.
         evicted: told the process id that may no longer write.
         arrived: told each batch that is committed, and what the store found.
         took: told how many seconds each of them took.
@@ -149,6 +151,8 @@ class Committer:
         elapsed_s: Callable[[], float],
         claims: Callable[[], list[Claim]],
         claimed: Callable[[list[Claimed] | None], None],
+        routed: Callable[[Batch], int | None],
+        moved: Callable[[Callable[[], None]], None],
         evicted: Callable[[str], None],
         arrived: Callable[[Batch, BatchResult], None],
         took: Callable[[float], None],
@@ -159,6 +163,8 @@ class Committer:
         self._elapsed_s = elapsed_s
         self._claims = claims
         self._claimed = claimed
+        self._routed = routed
+        self._moved = moved
         self._evicted = evicted
         self._arrived = arrived
         self._took = took
@@ -238,6 +244,7 @@ class Committer:
             [pending.to_advance() for pending in advances],
             claims,
         )
+        batch.registry = self._routed(batch)
         self._commit(batch, parts)
 
     def _commit(self, batch: Batch, parts: list[_Part], is_in_doubt: bool = False) -> None:
@@ -287,6 +294,10 @@ class Committer:
             return
         elif isinstance(error, errors.StoreUnavailable):
             self._unavailable(batch, parts, error)
+            return
+        elif isinstance(error, errors.RegistryMoved):
+            # Each time there is one registration more, so this does not go round for nothing.
+            self._moved(lambda: self._submit(parts))
             return
         elif not isinstance(error, errors.OncewardError) and self._surprises < SURPRISES_MAX:
             # A fault that nobody foresaw, and nothing was written: it may well pass.

@@ -43,6 +43,7 @@ from onceward.runtime.looking import Looking
 from onceward.runtime.matching import Matching
 from onceward.runtime.pruning import Pruning
 from onceward.runtime.routes import Route, Routes
+from onceward.runtime.routing import Routing
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
 from onceward.runtime.tracing import tracer_found
@@ -108,7 +109,7 @@ class Worker(Leased):
         self.is_draining = self.is_closing = False
         self.executions: dict[str, Execution] = {}
         self.arriving: set[str] = set()  # runs that are ours and whose records are being read
-        self.routes = Routes(workflows)
+        self.routes, self.routing = Routes(workflows), Routing(self)
         self.step_threads = Threads(settings.threads, "onceward-step")
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
         self.matching = Matching(self)
@@ -121,6 +122,8 @@ class Worker(Leased):
             elapsed_s=elapsed_s,
             claims=self._claims,
             claimed=self._claimed,
+            routed=self.routing.settle,
+            moved=self.routing.moved,
             evicted=self.evicted,
             arrived=self.matching.arrived,
             took=self.counters.batches.add,
@@ -156,7 +159,7 @@ class Worker(Leased):
         """Register, take over what the dead left, and begin to claim."""
         await self._join()
         await self.read(self._looking.take_over)
-        await self._looking.learn()
+        await self.routing.learn()
         if self._heartbeat is not None:
             self._heartbeat.start()
         self._tasks = [self.loop.create_task(self._looking.forever())]
@@ -302,7 +305,7 @@ class Worker(Leased):
         try:
             answers, holder, sent_at = await accept_registered(self, accepts)
         finally:
-            self._unreserve(runs)
+            self.unreserve(runs)
         for accept, accepted in zip(accepts, answers, strict=True):
             for run in accept.runs:
                 if accepted.runs.get(run.workflow) != run.run_id:
@@ -328,7 +331,8 @@ class Worker(Leased):
                 await self._rejoined.wait()
         return not self._is_rejoining
 
-    def _unreserve(self, runs: Sequence[NewRun]) -> None:
+    def unreserve(self, runs: Sequence[NewRun]) -> None:
+        """Take back the slots that were promised to runs."""
         for run in runs:
             self._reserved -= run.is_claimed
 

@@ -168,7 +168,18 @@ _BY_RUN = {
 }
 _WHOLE = frozenset({"process", "committer"})
 _OF_NO_RUN = frozenset(
-    {"offer", "outbox", "delivery", "surplus", "unparsed", "refusal", "version", "skipped", "workflow"}
+    {
+        "offer",
+        "outbox",
+        "delivery",
+        "surplus",
+        "unparsed",
+        "refusal",
+        "version",
+        "skipped",
+        "workflow",
+        "registry",
+    }
 )
 
 

@@ -64,6 +64,10 @@ class PostgresReads(ConsoleReads):
         """Give every workflow that any process registered."""
         return to_values(WorkflowRow, self._read("workflows"))
 
+    def registrations(self) -> int:
+        """Give how often workflows were registered or forgotten."""
+        return int(self._read("registrations")[0][0])
+
     # --- runs and events -----------------------------------------------------------------------
 
     def run(self, run_id: str) -> RunRow | None:
@@ -216,10 +220,10 @@ class PostgresReads(ConsoleReads):
     def look(self, process_id: str, workflows: Sequence[str]) -> Look:
         """Give what a process wants to know once a poll, with one query."""
         call = self._call("look", process_id=parameter(process_id), workflows=text_array(workflows))
-        due, lease, owned, woken, replaced, has_outbox = self._reader.run(
+        due, lease, owned, woken, replaced, has_outbox, registry = self._reader.run(
             lambda session: session.execute(call)
         )[0]
-        return Look(due, lease, owned, _listed(woken), _listed(replaced), has_outbox)
+        return Look(due, lease, owned, _listed(woken), _listed(replaced), has_outbox, registry)
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""

@@ -226,6 +226,10 @@ values (?, ?, ?, ?, ?, ?, ?)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
   deadline_ms = excluded.deadline_ms, rules = excluded.rules, retention = excluded.retention
 
+-- name: count_registration
+insert into {t}registry as old (namespace, registrations) values (?, 1)
+on conflict (namespace) do update set registrations = old.registrations + 1
+
 -- name: forget_workflow
 delete from {t}workflow where namespace = ? and name = ?
 
@@ -333,7 +337,8 @@ select
   (select group_concat(run_id) from {t}queue{by_owner} where namespace = ?1 and process_id = ?2 and woken = 1),
   (select group_concat(process_id) from {t}process where namespace = ?1 and process_id <> ?2),
   (select group_concat(run_id) from {t}holder{by_replaced} where namespace = ?1 and is_replaced = 1),
-  exists (select 1 from {t}outbox where namespace = ?1)
+  exists (select 1 from {t}outbox where namespace = ?1),
+  coalesce((select registrations from {t}registry where namespace = ?1), 0)
 
 -- name: forget_posted
 delete from {t}outbox where namespace = ? and outbox_id = ?

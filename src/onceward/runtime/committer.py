@@ -247,6 +247,10 @@ class Committer:
         batch.registry = self._routed(batch)
         self._commit(batch, parts)
 
+    def _submit_soon(self, parts: list[_Part]) -> None:
+        """Commit in the next round of the loop: an answer may be there at once, and hundreds would nest."""
+        self._loop.call_soon(self._submit, parts)
+
     def _commit(self, batch: Batch, parts: list[_Part], is_in_doubt: bool = False) -> None:
         store, process_id, epoch = self._store, self.process_id, self.epoch
 
@@ -306,15 +310,14 @@ class Committer:
             self._submit(parts)
             return
         elif len(accepts) + len(advances) > 1:
-            parts = [*_halves(accepts, advances, claims), *parts[1:]]
-            self._submit(parts)
+            self._submit_soon([*_halves(accepts, advances, claims), *parts[1:]])
             return
         else:
             self._fail_part(parts[0], error or errors.StoreError("The store gave no result."))
             if claims:
                 self._claimed(None)
         if len(parts) > 1:
-            self._submit(parts[1:])
+            self._submit_soon(parts[1:])
             return
         self._rest()
 
@@ -375,6 +378,8 @@ class Committer:
                 future.exception()  # a run that ended meanwhile does not wait for it
         # What comes later in a run stands on what came before.
         run_ids = {pending.run_id for pending in part[1]}
+        if not run_ids:
+            return
         later = [pending for pending in self._advances if pending.run_id in run_ids]
         if later and part[1] is not self._advances:
             self._advances = [pending for pending in self._advances if pending.run_id not in run_ids]

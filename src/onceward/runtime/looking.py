@@ -108,8 +108,12 @@ class Looking:
             else:
                 self.due_at(look.next_due)
         is_ended = look.oldest_lease is not None and look.oldest_lease < now
+        if is_ended and look.oldest_lease != KNOWN_DEAD and worker.may_judge():
+            await worker.ask_time()  # by a clock that was set, a lease may only look ended
+            now = worker.now_ms()
+            is_ended = look.oldest_lease is not None and look.oldest_lease < now
         # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
-        is_time = now - self._took_over_at >= worker.settings.lease_ms
+        is_time = not 0 <= now - self._took_over_at < worker.settings.lease_ms
         if look.registry != worker.routes.registrations:
             await worker.routing.learn()
         if look.oldest_lease == KNOWN_DEAD or ((is_ended or is_time) and worker.may_judge()):

@@ -91,7 +91,7 @@ class Worker(Leased):
         beats: bool = True,
         version: str = "",
         elapsed_s: Callable[[], float] = time.monotonic,
-        refresh_clock: Callable[[], None] = lambda: None,
+        refresh_clock: Callable[[], bool] = lambda: False,
     ) -> None:
         self.store = store
         self.settings = settings
@@ -232,6 +232,11 @@ class Worker(Leased):
             self._unloaded.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._unloaded.wait(), left)
+
+    async def ask_time(self) -> None:
+        """Renew the lease, and learn the store's time with it, before others are judged by it."""
+        if self._heartbeat is not None:
+            await self.read(self._heartbeat.beat)
 
     async def read(self, function: Callable[..., Any], *args: Any) -> Any:
         """Make a blocking call of the store away from the event loop."""

@@ -144,7 +144,7 @@ class App(Registry, Receiving, Sending, Promising):
         return worker is not None and self._pid == os.getpid() and not worker.loop.is_closed()
 
     async def _begin(self, store: Store, entropy: SystemEntropy, *, runs: bool) -> Worker:
-        clock = await asyncio.to_thread(StoreClock, store.now_ms)
+        clock = await asyncio.to_thread(StoreClock, store.now_ms, follows=store.kind == "postgres")
         id_source = IdSource(now_ms=clock.now_ms, random_bytes=entropy.random_bytes)
         worker = Worker(
             store,

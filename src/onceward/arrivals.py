@@ -17,7 +17,6 @@ from onceward.core.arrival import AcceptedEvent, Incoming, Verified
 from onceward.core.kept import kept, kept_of, request_of
 from onceward.core.messages import HttpRequest, without_encoding
 from onceward.core.model import DeliveryRow, EventRow, UnparsedRow
-from onceward.core.ports import Accept
 from onceward.runtime.tracing import traceparent
 
 if TYPE_CHECKING:
@@ -88,10 +87,8 @@ class Arrivals:
         )
         rows = [self._event(source, one, request, hashed, now) for one in incoming]
         accepts = [
-            Accept(
-                row,
-                worker.runs_for(row, version=one.version),
-                [first if part == 0 else _part(first, row.id, part)],
+            worker.routing.accept(
+                row, [first if part == 0 else _part(first, row.id, part)], version=one.version
             )
             for part, (one, row) in enumerate(zip(incoming, rows, strict=True))
         ]

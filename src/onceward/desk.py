@@ -159,7 +159,7 @@ class Desk:
         try:
             await worker.read(forget, worker.store, name, self.workflows)
         finally:
-            worker.routes.learn(await worker.read(worker.store.workflows))
+            await worker.routing.learn()
 
     # --- steering ----------------------------------------------------------------------------
 

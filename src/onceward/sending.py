@@ -117,7 +117,7 @@ class Sending:
             )
         self._refuse_in_workflow("emit")
         worker, event = self.worker, self._event(type, payload, id, subject, occurred_at)
-        accepted = await worker.accept(Accept(event, worker.runs_for(event)))
+        accepted = await worker.accept(worker.routing.accept(event))
         if accepted.is_clash:
             raise asked.clash(event.source, event.id)
         handles = [self._handle(run_id) for run_id in accepted.answers().values()]

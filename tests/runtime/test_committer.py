@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from typing import Any, cast
 
-from onceward.core.model import StepKey, StepRow
-from onceward.core.ports import Batch, BatchResult, Begun, Store
+from onceward.core import errors
+from onceward.core.model import EventRow, StepKey, StepRow
+from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Begun, Store
 from onceward.core.states import StepState
 from onceward.runtime.committer import Committer, PendingAdvance
 
@@ -35,24 +37,36 @@ class _Writer:
     def close(self) -> None: ...
 
 
+def committer_on(
+    store: object,
+    *,
+    elapsed_s: Callable[[], float] = lambda: 0.0,
+    took: Callable[[float], None] = lambda _: None,
+) -> Committer:
+    numbers = itertools.count()
+    return Committer(
+        cast("Store", store),
+        _Writer(),
+        batch_ids=lambda: f"batch_{next(numbers)}",
+        draw=lambda: 0.0,
+        elapsed_s=elapsed_s,
+        claims=list,
+        claimed=lambda _: None,
+        routed=lambda _: None,
+        moved=lambda again: again(),
+        arrived=lambda *_: None,
+        took=took,
+        evicted=lambda _: None,
+    )
+
+
 def test_what_is_added_while_the_store_waits_is_committed_with_what_it_is_filled_with() -> None:
     """A batch that goes because it is late has what was added before, whole, and not the next, empty."""
 
     async def scenario() -> None:
         clock, store = [0.0], _Store()
         took: list[float] = []
-        committer = Committer(
-            cast("Store", store),
-            _Writer(),
-            batch_ids=lambda: f"batch_{len(store.batches)}",
-            draw=lambda: 0.0,
-            elapsed_s=lambda: clock[0],
-            claims=list,
-            claimed=lambda _: None,
-            arrived=lambda *_: None,
-            took=took.append,
-            evicted=lambda _: None,
-        )
+        committer = committer_on(store, elapsed_s=lambda: clock[0], took=took.append)
         committer._pace.over(-1.0, overlaps=True)  # the last commit took a second
         pending = []
         for number in range(3):
@@ -70,5 +84,62 @@ def test_what_is_added_while_the_store_waits_is_committed_with_what_it_is_filled
             (advance.run_id, len(advance.steps)) for batch in store.batches for advance in batch.advances
         ]
         assert sorted(saved) == [("run_0", 1), ("run_1", 1), ("run_2", 1)]
+
+    asyncio.run(scenario())
+
+
+OPERATIONS = 10_000
+
+
+class _Picky:
+    """A store to which nothing can be sent that has a bad name; it says so before it waits for anything."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def begin(self, _process: str, _epoch: int, batch: Batch) -> _Answered:
+        names = [accept.event.id for accept in batch.accepts] + [one.run_id for one in batch.advances]
+        if any(name.startswith("bad") for name in names):
+            raise errors.NotStorable("A name is bad.")
+        self.written += names
+        return _Answered(batch)
+
+
+class _Answered:
+    """A batch whose answer is there at once."""
+
+    fileno = None
+    is_ready = True
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def finish(self) -> BatchResult:
+        accepted = [Accepted(False, False, {}) for _ in self._batch.accepts]
+        return BatchResult(accepted, [True] * len(self._batch.advances), [])
+
+
+def test_ten_thousand_operations_that_cannot_be_written_fail_each_alone() -> None:
+    """However they are handed in; those between them are written, and the stack does not grow."""
+
+    async def scenario() -> None:
+        store, loop = _Picky(), asyncio.get_running_loop()
+        committer = committer_on(store)
+        names = [f"good_{n}" if n % 1_001 == 7 else f"bad_{n}" for n in range(OPERATIONS)]
+        futures: dict[str, asyncio.Future[Any]] = {}
+        for name in names[::2]:
+            futures[name] = committer.accept([Accept(EventRow("s", name, "t", "{}", 0), [])])
+        for name in names[1::2]:
+            one = PendingAdvance(name, 1, 1, loop)
+            committer.add(one)
+            futures[name] = one.future
+
+        found = await asyncio.gather(*futures.values(), return_exceptions=True)
+
+        refused = [
+            name for name, one in zip(futures, found, strict=True) if isinstance(one, errors.NotStorable)
+        ]
+        assert sorted(refused) == sorted(name for name in names if name.startswith("bad"))
+        assert sorted(store.written) == sorted(set(names) - set(refused))
 
     asyncio.run(scenario())

@@ -298,7 +298,10 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def walks(plan: list[dict[str, Any]]) -> list[str]:
-    """Give the parts of a plan that go through a table or a whole namespace of an index."""
+    """Give the parts of a plan that go through a table or a whole namespace of an index.
+
+    Of registrations a namespace has one row.
+    """
     found = []
     for node in plan:
         kind = node["Node Type"]
@@ -306,7 +309,7 @@ def walks(plan: list[dict[str, Any]]) -> list[str]:
             found.append(f"{kind} on {node.get('Relation Name')}")
         if kind.startswith("Index"):
             columns = set(re.findall(r"\(?(\w+) (?:=|<=)", node.get("Index Cond", "")))
-            if not columns - {"namespace"}:
+            if not columns - {"namespace"} and node["Index Name"] != "registry_pkey":
                 found.append(f"{node['Index Name']}: {node.get('Index Cond')}")
     return found
 

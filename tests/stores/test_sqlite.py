@@ -624,6 +624,7 @@ WALKS = {
     "look": "the first due run in the order of the index, and the few processes",
     "workflows": "few rows",
     "move_run": "the moves of one batch, each with its run by the key",
+    "registrations": "one row",
     "processes": "few rows",
     "unregistered": "owners by their own index, against few processes",
     "same_instance": "few rows",
@@ -666,6 +667,24 @@ def test_no_statement_walks_through_a_whole_namespace(stores: SqliteFile, path: 
     connection.close()
 
     assert walks == {}
+
+
+def test_no_sound_table_looks_damaged(stores: SqliteFile, path: Path) -> None:
+    """SQLite 3.40 takes small numbers of some tables for missing in the check that backups end with."""
+    stores.open()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("pragma ignore_check_constraints = on")
+        tables = connection.execute(
+            "select name from sqlite_master where name like 'onceward_%' and type = 'table'"
+        )
+        for (table,) in tables.fetchall():
+            kinds = [column[2] for column in connection.execute(f"pragma table_info({table})")]
+            row = [1 if kind.lower() == "integer" else "x" for kind in kinds]
+            connection.execute(f"insert or ignore into {table} values ({', '.join('?' * len(row))})", row)
+
+        told = [text for (text,) in connection.execute("pragma integrity_check(1000)")]
+
+    assert [text for text in told if "NULL value" in text] == []
 
 
 def test_a_store_of_every_older_version_becomes_a_fresh_one(stores: SqliteFile, tmp_path: Path) -> None:

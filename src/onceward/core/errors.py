@@ -152,6 +152,17 @@ class ReplyLost(StoreError):
     title = "The reply to a commit was lost"
 
 
+class RegistryMoved(StoreError):
+    """Workflows were registered since it was decided which runs an event starts; nothing was written.
+
+    The engine decides anew; callers do not see it.
+    """
+
+    code = "registry_moved"
+    http_status = 503
+    title = "Workflows were registered meanwhile"
+
+
 class SchemaNewer(StoreError):
     """The store was migrated by a newer Onceward; this one refuses to touch it.
 

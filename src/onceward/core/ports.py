@@ -69,6 +69,14 @@ class Entropy(Protocol):
 # --- what is committed ----------------------------------------------------------------------
 
 
+class Routed(msgspec.Struct, frozen=True):
+    """By what it was decided which runs an event starts, so that it can be decided anew."""
+
+    registry: int  # the number of registrations that were known
+    parent: RunRow | None = None  # the run that emits it
+    version: int | None = None  # what the event's source says that it is
+
+
 class Accept(msgspec.Struct):
     """An event with the runs it starts: the unit of deduplication.
 
@@ -81,6 +89,7 @@ class Accept(msgspec.Struct):
     deliveries: list[DeliveryRow] = msgspec.field(default_factory=list)
     by_run: str | None = None
     by_fence: int | None = None
+    routed: Routed | None = None  # None where its runs were not found by triggers
 
     def is_same_event(self, other: Accept) -> bool:
         """Say whether another brings an event of the same identity."""
@@ -160,12 +169,16 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct):
-    """One transaction: at most one commit per run and one per event."""
+    """One transaction: at most one commit per run and one per event.
+
+    ``registry`` guards what was decided by triggers: the number of registrations that were known.
+    """
 
     batch_id: str
     accepts: list[Accept] = msgspec.field(default_factory=list)
     advances: list[Advance] = msgspec.field(default_factory=list)
     claims: list[Claim] = msgspec.field(default_factory=list)
+    registry: int | None = None
 
 
 class Claimed(msgspec.Struct):
@@ -247,6 +260,7 @@ class Look(msgspec.Struct, frozen=True):
     replaced: tuple[str, ...] = ()  # of anybody: runs to be cancelled, since a newer one waits for their key
     has_outbox: bool = False  # events wait to be taken in
     notice_due: Millis | None = None  # when the next notice for our addresses is to be sent
+    registry: int = 0  # registrations of workflows so far
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -373,7 +387,7 @@ class Store(WaitStore, ConsoleReads, Credentials, KeepsBulks, Prunes, Notices, P
 
     # processes
     def join(self, process: ProcessRow, workflows: Sequence[WorkflowRow]) -> None:
-        """Register a process, its committer row and its workflows.
+        """Register a process, its committer row and its workflows; with workflows that is a registration.
 
         An older process of the same instance is evicted: its runs are lost once more, and at
         ``CRASH_LIMIT`` they are held, since a supervisor restarts a killed process for ever.
@@ -396,9 +410,17 @@ class Store(WaitStore, ConsoleReads, Credentials, KeepsBulks, Prunes, Notices, P
         """Delete a workflow's registration, so that events start no run of it; False if there is none."""
         ...
 
+    def registrations(self) -> int:
+        """Give how often workflows were registered or forgotten."""
+        ...
+
     # the hot path
     def apply(self, process_id: str, epoch: int, batch: Batch) -> BatchResult:
-        """Commit a batch in one transaction. A refused guard refuses its own commit only."""
+        """Commit a batch in one transaction. A refused guard refuses its own commit only.
+
+        Raises:
+            RegistryMoved: there were more registrations than the batch knows of; nothing was written.
+        """
         ...
 
     def begin(self, process_id: str, epoch: int, batch: Batch) -> Begun | None:

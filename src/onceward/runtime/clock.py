@@ -1,7 +1,9 @@
 """Time and randomness of a real process.
 
 Time is monotonic time plus the measured offset to the store's clock, never the raw wall clock: a
-host whose clock is set cannot wake sleepers early or hand out a lease twice (RULINGS 10).
+host whose clock is set cannot wake sleepers early or hand out a lease twice (RULINGS 10). A server's
+clock that is set is followed: a process that kept the old time and one that starts with the new one
+would each take the other's lease for ended, again and again.
 """
 
 from __future__ import annotations
@@ -45,11 +47,17 @@ class StoreClock:
     Args:
         monotonic: a clock that never jumps, in milliseconds.
         reference: the store's own clock.
+        follows: whether every process asks one server for that; else a jump is this host's own affair.
     """
 
     def __init__(
-        self, reference: Callable[[], Millis] = wall_ms, monotonic: Callable[[], Millis] = monotonic_ms
+        self,
+        reference: Callable[[], Millis] = wall_ms,
+        monotonic: Callable[[], Millis] = monotonic_ms,
+        *,
+        follows: bool = False,
     ) -> None:
+        self._follows = follows
         self._monotonic = monotonic
         self._reference = reference
         self._offset = reference() - monotonic()
@@ -58,14 +66,16 @@ class StoreClock:
         """Give the store's time in Unix milliseconds."""
         return self._monotonic() + self._offset
 
-    def refresh(self) -> None:
-        """Look at the store's clock again; small drift is followed, a jump is reported and not followed."""
+    def refresh(self) -> bool:
+        """Look at the store's clock again; small drift is followed. Say whether a jump was."""
         drift = self._reference() - self._monotonic() - self._offset
-        if abs(drift) > JUMP_MS:
+        is_jump = abs(drift) > JUMP_MS
+        if is_jump:
             _log.warning(
-                "the store's clock moved by %+.1f s against this host's monotonic clock; sleeps and leases "
-                "keep the old time until this process restarts",
+                "the store's clock moved by %+.1f s against this host's monotonic clock; sleeps and leases %s",
                 drift / 1000,
+                "go by it from now on" if self._follows else "keep the old time until this process restarts",
             )
-            return
-        self._offset += drift
+        if self._follows or not is_jump:
+            self._offset += drift
+        return is_jump and self._follows

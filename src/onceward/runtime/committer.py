@@ -134,6 +134,8 @@ class Committer:
         elapsed_s: a clock that only grows, in seconds.
         claims: asked when a batch is made: the claims that should ride along.
         claimed: told about runs that became ours, or None when the claims got no answer.
+        routed: asked of each batch by how many registrations it is decided what its events start.
+        moved: told that there were more; calls back when they are known.
         evicted: told the process id that may no longer write.
         arrived: told each batch that is committed, and what the store found.
         took: told how many seconds each of them took.
@@ -149,6 +151,8 @@ class Committer:
         elapsed_s: Callable[[], float],
         claims: Callable[[], list[Claim]],
         claimed: Callable[[list[Claimed] | None], None],
+        routed: Callable[[Batch], int | None],
+        moved: Callable[[Callable[[], None]], None],
         evicted: Callable[[str], None],
         arrived: Callable[[Batch, BatchResult], None],
         took: Callable[[float], None],
@@ -159,6 +163,8 @@ class Committer:
         self._elapsed_s = elapsed_s
         self._claims = claims
         self._claimed = claimed
+        self._routed = routed
+        self._moved = moved
         self._evicted = evicted
         self._arrived = arrived
         self._took = took
@@ -241,7 +247,12 @@ class Committer:
             [pending.to_advance() for pending in advances],
             claims,
         )
+        batch.registry = self._routed(batch)
         self._commit(batch, parts)
+
+    def _submit_soon(self, parts: list[_Part]) -> None:
+        """Commit in the next round of the loop: an answer may be there at once, and hundreds would nest."""
+        self._loop.call_soon(self._submit, parts)
 
     def _commit(self, batch: Batch, parts: list[_Part], is_in_doubt: bool = False) -> None:
         store, process_id, epoch = self._store, self.process_id, self.epoch
@@ -291,6 +302,10 @@ class Committer:
         elif isinstance(error, errors.StoreUnavailable):
             self._unavailable(batch, parts, error)
             return
+        elif isinstance(error, errors.RegistryMoved):
+            # Each time there is one registration more, so this does not go round for nothing.
+            self._moved(lambda: self._submit(parts))
+            return
         elif not isinstance(error, errors.OncewardError) and self._surprises < SURPRISES_MAX:
             # A fault that nobody foresaw, and nothing was written: it may well pass.
             self._surprises += 1
@@ -298,15 +313,14 @@ class Committer:
             self._submit(parts)
             return
         elif len(accepts) + len(advances) > 1:
-            parts = [*_halves(accepts, advances, claims), *parts[1:]]
-            self._submit(parts)
+            self._submit_soon([*_halves(accepts, advances, claims), *parts[1:]])
             return
         else:
             self._fail_part(parts[0], error or errors.StoreError("The store gave no result."))
             if claims:
                 self._claimed(None)
         if len(parts) > 1:
-            self._submit(parts[1:])
+            self._submit_soon(parts[1:])
             return
         self._rest()
 
@@ -377,6 +391,8 @@ class Committer:
                 future.exception()  # a run that ended meanwhile does not wait for it
         # What comes later in a run stands on what came before.
         run_ids = {pending.run_id for pending in part[1]}
+        if not run_ids:
+            return
         later = [pending for pending in self._advances if pending.run_id in run_ids]
         if later and part[1] is not self._advances:
             self._advances = [pending for pending in self._advances if pending.run_id not in run_ids]

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from onceward.core import errors, failpoints
+from onceward.core.model import Millis
 from onceward.runtime.outage import Outage
 
 if TYPE_CHECKING:
@@ -85,10 +86,18 @@ class Heartbeat:
         worker = self._worker
         if failpoints.is_armed():
             failpoints.hit("heartbeat.before_renew")
-        worker.refresh_clock()
+        lease_until = self._renewed_until(process_id)
+        # The store's clock is measured on the way; where it was set, the lease is to end by it too.
+        if worker.refresh_clock():
+            lease_until = self._renewed_until(process_id)
+            self._on_loop(worker.clock_was_set)
+        self._on_loop(worker.renewed, lease_until)
+
+    def _renewed_until(self, process_id: str) -> Millis:
+        worker = self._worker
         lease_until = worker.now_ms() + worker.settings.lease_ms
         worker.store.heartbeat(process_id, worker.committer.epoch, lease_until)
-        self._on_loop(worker.renewed, lease_until)
+        return lease_until
 
     def _watch_loop(self, blocked_s: float, pause_s: float) -> float:
         if self._loop_seen.is_set():

@@ -32,6 +32,11 @@ class Leased:
         self._renewed_at, self.lease_until = now, lease_until
         self._lease_renewed.set()
 
+    def clock_was_set(self) -> None:
+        """Hear that the store's clock was set: the leases of others are still of the time before."""
+        self._renewed_at = self.now_ms()
+        self._judges_from = self._renewed_at + self.settings.lease_ms
+
     def may_judge(self) -> bool:
         """Say whether the ended lease of another process means anything now.
 

@@ -110,11 +110,14 @@ class Looking:
             else:
                 self.due_at(look.next_due)
         is_ended = look.oldest_lease is not None and look.oldest_lease < now
+        if is_ended and look.oldest_lease != KNOWN_DEAD and worker.may_judge():
+            await worker.ask_time()  # by a clock that was set, a lease may only look ended
+            now = worker.now_ms()
+            is_ended = look.oldest_lease is not None and look.oldest_lease < now
         # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
-        is_time = now - self._took_over_at >= worker.settings.lease_ms
-        if is_time:
-            # What newer processes have registered meanwhile: events that come here start it too.
-            await self.learn()
+        is_time = not 0 <= now - self._took_over_at < worker.settings.lease_ms
+        if look.registry != worker.routes.registrations:
+            await worker.routing.learn()
         if look.oldest_lease == KNOWN_DEAD or ((is_ended or is_time) and worker.may_judge()):
             await worker.read(self.take_over)
         if look.woken:
@@ -133,13 +136,6 @@ class Looking:
         if look.owned > len(worker.executions) + worker.expected():
             await self._adopt()
         worker.suspects.want()
-
-    async def learn(self) -> None:
-        """Read which workflows are registered, and tell who goes by it."""
-        worker = self._worker
-        registered = await worker.read(worker.store.workflows)
-        worker.routes.learn(registered)
-        worker.pruning.learn(registered)
 
     async def _drop_lost(self) -> None:
         """Stop runs that an operator took away from us in another process."""

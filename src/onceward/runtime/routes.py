@@ -45,10 +45,13 @@ class Routes:
         self._workflows = workflows
         self._table: dict[str, Route] = {}
         self._answers: dict[tuple[str, str], list[Route]] = {}
+        self.registrations = 0
+        """How many registrations of the store this knows of."""
         self._rebuild({})
 
-    def learn(self, rows: Sequence[WorkflowRow]) -> None:
-        """Hear what is registered in the store, by this process and others."""
+    def learn(self, rows: Sequence[WorkflowRow], registrations: int) -> None:
+        """Hear what is registered in the store, by this process and others, and how often they did."""
+        self.registrations = registrations
         stored = {}
         for row in rows:
             triggers = tuple(Trigger.from_data(data) for data in msgspec.json.decode(row.triggers))

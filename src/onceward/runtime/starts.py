@@ -383,5 +383,5 @@ def _emit_accept(
         content_hash=ids.content_hash(text) if source.startswith("emit/") else None,
         trace=traceparent(worker.tracer),
     )
-    runs = worker.runs_for(event, parent=execution.run)
-    return Accept(event, runs, by_run=execution.run_id, by_fence=execution.run.fence)
+    run = execution.run
+    return worker.routing.accept(event, parent=run, by_run=run.run_id, by_fence=run.fence)

@@ -44,6 +44,7 @@ from onceward.runtime.matching import Matching
 from onceward.runtime.noticing import Noticing
 from onceward.runtime.pruning import Pruning
 from onceward.runtime.routes import Route, Routes
+from onceward.runtime.routing import Routing
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
 from onceward.runtime.tracing import tracer_found
@@ -94,7 +95,7 @@ class Worker(Leased):
         beats: bool = True,
         version: str = "",
         elapsed_s: Callable[[], float] = time.monotonic,
-        refresh_clock: Callable[[], None] = lambda: None,
+        refresh_clock: Callable[[], bool] = lambda: False,
     ) -> None:
         self.store = store
         self.settings = settings
@@ -112,7 +113,7 @@ class Worker(Leased):
         self.is_draining = self.is_closing = False
         self.executions: dict[str, Execution] = {}
         self.arriving: set[str] = set()  # runs that are ours and whose records are being read
-        self.routes = Routes(workflows)
+        self.routes, self.routing = Routes(workflows), Routing(self)
         self.step_threads = Threads(settings.threads, "onceward-step")
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
         self.matching = Matching(self)
@@ -125,6 +126,8 @@ class Worker(Leased):
             elapsed_s=elapsed_s,
             claims=self._claims,
             claimed=self._claimed,
+            routed=self.routing.settle,
+            moved=self.routing.moved,
             evicted=self.evicted,
             arrived=self.matching.arrived,
             took=self.counters.batches.add,
@@ -162,7 +165,7 @@ class Worker(Leased):
         await self._join()
         await self.noticing.start()
         await self.read(self._looking.take_over)
-        await self._looking.learn()
+        await self.routing.learn()
         if self._heartbeat is not None:
             self._heartbeat.start()
         self._tasks = [self.loop.create_task(self._looking.forever())]
@@ -246,6 +249,11 @@ class Worker(Leased):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._unloaded.wait(), left)
 
+    async def ask_time(self) -> None:
+        """Renew the lease, and learn the store's time with it, before others are judged by it."""
+        if self._heartbeat is not None:
+            await self.read(self._heartbeat.beat)
+
     async def read(self, function: Callable[..., Any], *args: Any) -> Any:
         """Make a blocking call of the store away from the event loop."""
         return await self._reads(function, *args)
@@ -318,7 +326,7 @@ class Worker(Leased):
         try:
             answers, holder, sent_at = await accept_registered(self, accepts)
         finally:
-            self._unreserve(runs)
+            self.unreserve(runs)
         for accept, accepted in zip(accepts, answers, strict=True):
             for run in accept.runs:
                 if accepted.runs.get(run.workflow) != run.run_id:
@@ -344,7 +352,8 @@ class Worker(Leased):
                 await self._rejoined.wait()
         return not self._is_rejoining
 
-    def _unreserve(self, runs: Sequence[NewRun]) -> None:
+    def unreserve(self, runs: Sequence[NewRun]) -> None:
+        """Take back the slots that were promised to runs."""
         for run in runs:
             self._reserved -= run.is_claimed
 

@@ -263,6 +263,7 @@ _OF_NO_RUN = frozenset(
         "workflow",
         "notice_address",
         "proof",
+        "registry",
     }
 )
 

@@ -31,7 +31,7 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.notices import NoticeAddressRow, NoticeRow
-from onceward.core.ports import Claimed
+from onceward.core.ports import Batch, Claimed
 from onceward.core.states import RunState
 
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -96,6 +96,7 @@ TABLES = (
     "notice_address",
     "notice",
     "proof",
+    "registry",
 )
 """Every table with rows of a namespace, without prefix."""
 
@@ -119,6 +120,21 @@ def to_value(row_type: type[Row], row: Sequence[Any]) -> Row:
             means="It was changed by something other than Onceward, or the file is damaged.",
             todo="Restore the row from a backup; the other rows are not affected.",
         ) from error
+
+
+def check_registry(batch: Batch, registrations: int) -> None:
+    """Refuse a batch that was decided by fewer registrations than there are.
+
+    Raises:
+        RegistryMoved: that is so.
+    """
+    if batch.registry not in (None, registrations):
+        raise errors.RegistryMoved(
+            f"Which runs the events of a batch start was decided after {batch.registry} registrations of "
+            f"workflows, and there were {registrations}.",
+            means="Nothing was written.",
+            todo="Decide it anew.",
+        )
 
 
 def to_claimed(run_id: str, row: Sequence[Any] | None) -> Claimed:

@@ -247,7 +247,7 @@ class Outbox:
             if posted.parent is not None:
                 run_id, generation, depth = posted.parent
                 parent = RunRow(run_id, "", "", "", 0, generation=generation, depth=depth)
-            return Accept(event, worker.runs_for(event, parent=parent))
+            return worker.routing.accept(event, parent=parent)
         run = posted.run
         deadline_at = None if run.deadline_at is None else run.deadline_at + now - run.created_at
         run = msgspec.structs.replace(run, created_at=now, deadline_at=deadline_at, is_claimed=False)

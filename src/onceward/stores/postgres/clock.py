@@ -15,6 +15,9 @@ SAMPLES = 8
 """How many measurements count. Few, so that a drift of 100 parts in a million stays below a millisecond
 or two; some, so that one slow reply among them does no harm."""
 
+SET_MS = 1_000
+"""A difference between two measurements, beyond what their round trips explain, that no drift makes."""
+
 
 class ServerClock:
     """Keeps the offset between this host's monotonic clock and the server's.
@@ -43,7 +46,10 @@ class ServerClock:
         server_ms = ask()
         received = self._monotonic_ms()
         # Half the round trip is the most that the reply can be off; the quickest one is off least.
-        self._samples.append((received - sent, server_ms - (sent + received) / 2))
+        trip, offset = received - sent, server_ms - (sent + received) / 2
+        if self._samples and abs(offset - self._samples[-1][1]) > SET_MS + (trip + self._samples[-1][0]) / 2:
+            self._samples.clear()  # the server's clock was set: what was measured before is of another
+        self._samples.append((trip, offset))
         self._offset_ms = min(self._samples)[1]
 
     def now_ms(self) -> Millis:

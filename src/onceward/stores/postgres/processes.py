@@ -120,6 +120,13 @@ class PostgresProcesses:
             self._do(
                 session, "save_workflows", workflows=encode_rows([named[name] for name in sorted(named)])
             )
+            self._do(session, "count_registration")
+
+    def forget_workflow(self, session: Session, name: str) -> bool:
+        """Delete a workflow's registration; False if there is none."""
+        is_deleted = bool(self._do(session, "forget_workflow", **parameters(workflow=name)))
+        self._do(session, "count_registration")
+        return is_deleted
 
     def same_instance(self, session: Session, process: ProcessRow) -> list[str]:
         """Give the other processes that have this one's instance name."""

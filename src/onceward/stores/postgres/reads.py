@@ -64,6 +64,10 @@ class PostgresReads(ConsoleReads):
         """Give every workflow that any process registered."""
         return to_values(WorkflowRow, self._read("workflows"))
 
+    def registrations(self) -> int:
+        """Give how often workflows were registered or forgotten."""
+        return int(self._read("registrations")[0][0])
+
     # --- runs and events -----------------------------------------------------------------------
 
     def run(self, run_id: str) -> RunRow | None:
@@ -221,10 +225,10 @@ class PostgresReads(ConsoleReads):
             workflows=text_array(workflows),
             addresses=text_array(addresses),
         )
-        due, lease, owned, woken, replaced, has_outbox, notice_due = self._reader.run(
+        due, lease, owned, woken, replaced, has_outbox, notice_due, registry = self._reader.run(
             lambda session: session.execute(call)
         )[0]
-        return Look(due, lease, owned, _listed(woken), _listed(replaced), has_outbox, notice_due)
+        return Look(due, lease, owned, _listed(woken), _listed(replaced), has_outbox, notice_due, registry)
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""

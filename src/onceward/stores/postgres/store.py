@@ -236,8 +236,12 @@ class PostgresStore(PostgresWaits, StoredBulks, StoredNotices, StoredRetention):
 
     def forget_workflow(self, name: str) -> bool:
         """Delete a workflow's registration; its runs stay."""
-        call = self._call("forget_workflow", **parameters(workflow=name))
-        return bool(self._control_link.run(lambda session: session.execute(call)))
+
+        def work(session: Session) -> bool:
+            with session.transaction():
+                return self._processes.forget_workflow(session, name)
+
+        return self._control_link.run(work)
 
     def take_over(self, now: Millis, *, crash_limit: int, skip: str) -> TakenOver:
         """Free the runs of processes whose lease ended, one process a transaction."""

@@ -32,7 +32,7 @@ from onceward.stores.postgres.statements import (
     unwritable,
     wire_text,
 )
-from onceward.stores.rows import RUN_WIDTH, to_claimed, to_value, to_values
+from onceward.stores.rows import RUN_WIDTH, check_registry, to_claimed, to_value, to_values
 
 CATCH_UPS_MAX = 2
 """How often a batch is sent anew because the row names another predecessor than this store knew."""
@@ -142,7 +142,7 @@ class BatchWriter:
                 results = _send(session, [guard, *packed.calls], packed.after, kinds)
             except psycopg.errors.DivisionByZero:
                 progress.is_in_doubt = False
-                if self._catch_up(session, process_id, epoch, batch.batch_id):
+                if self._catch_up(session, process_id, epoch, batch):
                     progress.is_committed = True
                     return
             except psycopg.Error as error:
@@ -164,6 +164,7 @@ class BatchWriter:
             epoch=parameter(epoch),
             batch_id=wire_text(batch.batch_id),
             previous=parameter(self._last.get(process_id)),
+            registry=parameter(batch.registry),
         )
 
     def committed(
@@ -188,17 +189,22 @@ class BatchWriter:
             with contextlib.suppress(psycopg.Error):  # the next use of the session will see it
                 session.hint(call)
 
-    def _catch_up(self, session: Session, process_id: str, epoch: int, batch_id: str) -> bool:
+    def _catch_up(self, session: Session, process_id: str, epoch: int, batch: Batch) -> bool:
         """Find out why the guard refused; True when this very batch is committed.
 
         Raises:
             LeaseLost: the process, or its epoch, is no longer registered.
+            RegistryMoved: there were more registrations than the batch knows of.
         """
         rows = session.execute(self._call("lock_committer", process_id=wire_text(process_id)))
         if not rows or rows[0][0] != epoch:
             raise evicted(process_id)
         self._last[process_id] = rows[0][1]
-        return bool(rows[0][1] == batch_id)
+        if rows[0][1] == batch.batch_id:
+            return True
+        if batch.registry is not None:
+            check_registry(batch, session.execute(self._call("registrations"))[0][0])
+        return False
 
     # --- in doubt ------------------------------------------------------------------------------
 

@@ -15,11 +15,14 @@
 -- name: guard
 -- One row, or the division stops the whole transaction: the statements after it are already on
 -- their way. The batch names its predecessor, so that a copy of an older batch that was held up
--- in the network cannot come after a newer one, nor a batch after itself.
+-- in the network cannot come after a newer one, nor a batch after itself. Of registrations it sees
+-- those that were committed before it began: no event that comes later than one is accepted without.
 with mine as (
   update {t}committer set last_batch = :batch_id
   where namespace = :namespace and process_id = :process_id and epoch = :epoch
     and last_batch is not distinct from :previous and last_batch is distinct from :batch_id
+    and (cast(:registry as bigint) is null or :registry
+         = coalesce((select registrations from {t}registry where namespace = :namespace), 0))
   returning 1
 )
 select 1 / count(*) from mine
@@ -722,6 +725,10 @@ from json_to_recordset(:workflows) as w (name text, triggers text, seen_at bigin
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
   deadline_ms = excluded.deadline_ms, rules = excluded.rules, retention = excluded.retention
 
+-- name: count_registration
+insert into {t}registry as old (namespace, registrations) values (:namespace, 1)
+on conflict (namespace) do update set registrations = old.registrations + 1
+
 -- name: forget_workflow
 delete from {t}workflow where namespace = :namespace and name = :workflow returning name
 
@@ -950,4 +957,5 @@ select
   (select string_agg(run_id, ',') from {t}holder where namespace = :namespace and is_replaced = 1),
   exists (select 1 from {t}outbox where namespace = :namespace),
   (select min(due_at) from {t}notice
-   where namespace = :namespace and due_at is not null and address_id = any(:addresses))
+   where namespace = :namespace and due_at is not null and address_id = any(:addresses)),
+  coalesce((select registrations from {t}registry where namespace = :namespace), 0)

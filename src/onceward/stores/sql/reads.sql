@@ -585,6 +585,9 @@ select {audit} from {t}audit a
 where a.namespace = :namespace and a.run_id = :run_id
 order by a.audit_id
 
+-- name: registrations
+select coalesce((select registrations from {t}registry where namespace = :namespace), 0)
+
 -- name: workflows
 select {workflow} from {t}workflow w where w.namespace = :namespace order by w.name
 

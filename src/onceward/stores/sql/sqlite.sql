@@ -236,6 +236,10 @@ values (?, ?, ?, ?, ?, ?, ?)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
   deadline_ms = excluded.deadline_ms, rules = excluded.rules, retention = excluded.retention
 
+-- name: count_registration
+insert into {t}registry as old (namespace, registrations) values (?, 1)
+on conflict (namespace) do update set registrations = old.registrations + 1
+
 -- name: forget_workflow
 delete from {t}workflow where namespace = ? and name = ?
 
@@ -345,7 +349,8 @@ select
   (select group_concat(run_id) from {t}holder{by_replaced} where namespace = ?1 and is_replaced = 1),
   exists (select 1 from {t}outbox where namespace = ?1),
   (select min(due_at) from {t}notice{by_due}
-   where namespace = ?1 and due_at is not null and address_id in (select value from json_each(?4)))
+   where namespace = ?1 and due_at is not null and address_id in (select value from json_each(?4))),
+  coalesce((select registrations from {t}registry where namespace = ?1), 0)
 
 -- name: forget_posted
 delete from {t}outbox where namespace = ? and outbox_id = ?

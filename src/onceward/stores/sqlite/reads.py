@@ -61,6 +61,10 @@ class SqliteReads(ConsoleReads):
         """Give every workflow that any process registered."""
         return to_values(WorkflowRow, self._read("workflows"))
 
+    def registrations(self) -> int:
+        """Give how often workflows were registered or forgotten."""
+        return int(self._read("registrations")[0][0])
+
     # --- runs and events -----------------------------------------------------------------------
 
     def run(self, run_id: str) -> RunRow | None:
@@ -214,12 +218,14 @@ class SqliteReads(ConsoleReads):
 
     def look(self, process_id: str, workflows: Sequence[str], addresses: Sequence[str] = ()) -> Look:
         """Give what a process wants to know once a poll, with one query."""
-        ((due, lease, owned, woken, others, replaced, has_outbox, notice_due),) = self._select(
+        ((due, lease, owned, woken, others, replaced, has_outbox, notice_due, registry),) = self._select(
             "look", process_id, json_list(workflows), json_list(addresses)
         )
         if others and any(self._connections.is_free(other) for other in others.split(",")):
             lease = 0
-        return Look(due, lease, owned, _listed(woken), _listed(replaced), bool(has_outbox), notice_due)
+        return Look(
+            due, lease, owned, _listed(woken), _listed(replaced), bool(has_outbox), notice_due, registry
+        )
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""

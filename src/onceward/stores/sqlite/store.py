@@ -36,7 +36,7 @@ from onceward.stores.access import Asked
 from onceward.stores.bulks import StoredBulks
 from onceward.stores.notices import StoredNotices
 from onceward.stores.retention import Do, StoredRetention
-from onceward.stores.rows import COLUMN_MACROS, to_value, to_values
+from onceward.stores.rows import COLUMN_MACROS, check_registry, to_value, to_values
 from onceward.stores.sqlite import host_clock as host_clock
 from onceward.stores.sqlite.connection import Connections
 from onceward.stores.sqlite.host_clock import HostClock
@@ -227,6 +227,8 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
                         row.retention,
                     ),
                 )
+            if workflows:
+                connection.execute(sql["count_registration"], (namespace,))
 
     def heartbeat(self, process_id: str, epoch: int, lease_until: Millis) -> None:
         """Renew the lease; from any thread, since it shares the writer behind its lock."""
@@ -295,6 +297,7 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
         """Delete a workflow's registration; its runs stay."""
         with self._connections.writing() as connection:
             deleted = connection.execute(self._sql["forget_workflow"], (self.namespace, name)).rowcount
+            connection.execute(self._sql["count_registration"], (self.namespace,))
         return deleted == 1
 
     # --- the hot path --------------------------------------------------------------------------
@@ -309,6 +312,9 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
             ).rowcount
             if guarded != 1:
                 raise _evicted(process_id)
+            if batch.registry is not None:
+                asked = connection.execute(self._reads["registrations"], {"namespace": self.namespace})
+                check_registry(batch, asked.fetchone()[0])
             held = writes.advance(connection, process_id, batch.advances)
             accepted = writes.accept(connection, process_id, batch.accepts)
             claimed = [run for claim in batch.claims for run in writes.claim(connection, process_id, claim)]

@@ -55,13 +55,15 @@ create table {t}delivery (
 ){packed};
 create index {i}delivery_event on {t}delivery (namespace, source, event_id){if_source};
 
--- How many deliveries of an event came beyond those that are kept.
+-- How many deliveries of an event came beyond those that are kept. The key comes first: SQLite 3.40
+-- takes the numbers of a table without rowid for missing in its integrity_check, where they come
+-- first and nothing else follows the key.
 create table {t}surplus (
-    count {int} not null,
-    last_at {int} not null,
     namespace {key} not null,
     source {key} not null,
     event_id {key} not null,
+    count {int} not null,
+    last_at {int} not null,
     primary key (namespace, source, event_id)
 ){packed};
 
@@ -470,4 +472,13 @@ create table {t}bulk (
     asked {key} not null,
     reply text not null,
     primary key (namespace, bulk_id)
+){packed};
+
+-- How often workflows were registered or forgotten. Whoever accepts an event decided by triggers which
+-- runs it starts; the commit says by how many registrations, and is refused when there were more. The
+-- key comes first, as in surplus.
+create table {t}registry (
+    namespace {key} not null,
+    registrations {int} not null,
+    primary key (namespace)
 ){packed};

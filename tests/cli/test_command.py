@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -41,6 +43,44 @@ def test_each_command_has_help_that_fits_its_options(command: str) -> None:
     assert status == 0
     assert "\\b" not in text
     assert text.startswith(f"Usage: onceward {command} [OPTIONS]")
+
+
+SAYS_NO_MORE_THAN_DONE = {
+    *("completion", "dev", "serve", "worker"),  # a script, and what runs on
+    *("migrate", "redeliver", "workflows forget", "tokens add", "tokens revoke"),
+    *("users add", "users link", "users password", "users remove", "users role"),
+}
+"""Commands without ``--json``: a line and the status say all there is."""
+
+
+def leaves(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Give every command that does something, by its words."""
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    context = click.Context(command)
+    for word in command.list_commands(context):
+        found = command.get_command(context, word)
+        assert found is not None
+        yield from leaves(found, f"{name} {word}".strip())
+
+
+def test_every_command_that_tells_something_tells_it_as_json_too() -> None:
+    without = {
+        name for name, command in leaves(main) if not any("--json" in param.opts for param in command.params)
+    }
+
+    assert without == SAYS_NO_MORE_THAN_DONE
+
+
+def test_every_command_that_asks_a_console_asks_it_over_the_api_too() -> None:
+    options = {
+        name: {opt for param in command.params for opt in param.opts} for name, command in leaves(main)
+    }
+    asking = {name for name, opts in options.items() if "--app" in opts}
+
+    assert {name for name in asking if not {"--api", "--token", "--json"} <= options[name]} == set()
+    assert {name for name, opts in options.items() if "--actor" in opts} - asking == set()
 
 
 @pytest.mark.parametrize(

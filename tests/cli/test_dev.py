@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -24,8 +25,17 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def deliver(port: int, event_id: str) -> int:
-    body = json.dumps({"id": event_id, "type": "charge.succeeded"}).encode()
+APPROVE = """
+@app.workflow(on=stripe["refund.asked"])
+async def approve(ctx: Context, event) -> None:
+    approval = await ctx.step.promise("approval", timeout="1d")
+    Path("link").write_text(approval.url)
+    await approval.result()
+"""
+
+
+def deliver(port: int, event_id: str, kind: str = "charge.succeeded") -> int:
+    body = json.dumps({"id": event_id, "type": kind}).encode()
     headers = STRIPE.sign(body, time.time_ns() // 1_000_000)
     return ask(port, "POST", "/hooks/stripe", body, headers)[0]
 
@@ -49,10 +59,20 @@ def test_it_serves_the_code_as_it_is_now(shop: Path) -> None:
         assert deliver(port, "evt_1") == 202
         server.wait_for("completed")
 
+        write(shop, SHOP + APPROVE)
+        server.wait_for("reloaded")
+        eventually(lambda: server.answers(port), what="the new process")
+        assert deliver(port, "evt_a", "refund.asked") == 202
+        eventually((shop / "link").exists, what="the link of the promise")
+        link = urlsplit((shop / "link").read_text())
+        assert link.port == port
+        assert ask(port, "POST", link.path)[0] == 200
+        eventually(lambda: re.search(r"completed +approve", server.said()), what="the end of its run")
+
         write(shop, SHOP + "\nthis is no Python\n")
         server.wait_for("Waiting for a change.")
         write(shop, SHOP.replace("return event.id", 'raise ValueError("as it is now")'))
-        server.wait_for("reloaded")
+        eventually(lambda: server.said().count("reloaded") == 2, what="the second reload")
         eventually(lambda: server.answers(port), what="the new process")
         assert deliver(port, "evt_2") == 202
         server.wait_for("as it is now")

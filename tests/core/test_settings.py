@@ -152,6 +152,14 @@ def test_an_unknown_argument_is_an_error_with_the_name_that_was_meant() -> None:
     assert "Did you mean lease?" in refusal({"leese": "3s"})
 
 
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    said = refusal({"leese": "3s", "concurrency": 0, "poll": "1h"}, {"ONCEWARD_DRAIN": " "})
+
+    assert said.startswith("4 settings cannot be used: ")
+    for part in ("'leese'", "concurrency", "ONCEWARD_DRAIN", "Did you mean lease?"):
+        assert part in said
+
+
 def test_a_name_that_resembles_none_gets_the_list() -> None:
     assert "There are: " in refusal({}, {"ONCEWARD_XYZZY": "3"})
 

@@ -94,7 +94,10 @@ def test_the_later_event_of_a_key_gets_the_run_that_holds_it(store_url: str) -> 
         assert view.runs == []
         (lost,) = view.skipped
         assert (lost.reason, lost.holder_run_id, lost.is_other_payload) == (Skip.RETURNED, run_id, True)
-        assert lost.why == f"its key '7' is held by run {run_id}, for another payload: returned"
+        assert lost.why == (
+            f"its key '7' is held by run {run_id}, for another payload: "
+            'that run stands for this event, too (clash="return")'
+        )
         assert (await first.runs[0].row()).key == "7"
         assert [row.run_id for row in await app.runs(key="7")] == [run_id]
         assert [row.run_id for row in await app.runs(key="7", workflow="other")] == []

@@ -448,6 +448,7 @@ def test_a_promise_without_a_secret_says_how_to_make_one(
 
     assert part in told
     assert "token_urlsafe(32)" in told
+    assert ("ONCEWARD_PUBLIC_URL" in told) == (secret is None)  # what is missing is asked for at once
 
 
 def test_without_a_public_address_it_has_a_token_and_no_url(sqlite_url: str) -> None:

@@ -56,9 +56,16 @@ def opened(target: str | None, given: Mapping[str, str | None], *, migrate: bool
         store.close()
 
 
-def show(rows: Sequence[Credential], *, ids: bool) -> None:
-    """Print users or tokens in columns."""
+def show(rows: Sequence[Credential], *, ids: bool, as_json: bool) -> None:
+    """Print users or tokens in columns, or as JSON; never their hashes."""
     from onceward.cli.plain import plain
+
+    if as_json:
+        from onceward.cli.console.words import print_json
+
+        names = ["name", *(["id", "used_at"] if ids else []), "role", "created_at", "expires_at"]
+        print_json([{name: getattr(row, name) for name in names} for row in rows])
+        return
 
     cells = [
         [

@@ -14,7 +14,8 @@ def command(target: str, **settings: str | None) -> None:
     """Serve an app on this machine only, and start it anew whenever a Python file below changes.
 
     It says what comes in and what becomes of each run. What is under way at a change goes on from its
-    last saved step, as after a crash. Dashboard and REST API are on; a link logs in for the first look.
+    last saved step, as after a crash. Promises have an address here, where public_url and promise_secret
+    are not set. Dashboard and REST API are on; a link logs in for the first look.
     """
     from onceward.cli import reloading
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import socket
+import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
 from time import monotonic
 
 import uvicorn
@@ -108,9 +111,25 @@ def serve_again(
         OncewardError: the app cannot be had or opened.
     """
     app = prepared(target, given, is_short=True)
+    app.configure(**_of_development(app, listener))
     if not is_first:
         _log.info("reloaded")
     _serve_here(app, listener, is_told=not is_first, beside=beside)
+
+
+def _of_development(app: App, listener: socket.socket) -> dict[str, str]:
+    """Give what promises need and nobody has set: this address, and a secret of this folder.
+
+    Links that are out stay good through reloads, and whoever could guess the secret would have to guess
+    ids of runs as well, which are drawn; only this machine reaches the receiver.
+    """
+    found = {}
+    if app.settings.public_url is None:
+        found["public_url"] = address_of(listener)
+    if app.settings.promise_secret is None:
+        place = f"onceward dev {uuid.getnode()} {Path.cwd()}"
+        found["promise_secret"] = hashlib.sha256(place.encode()).hexdigest()
+    return found
 
 
 def _serve_here(

@@ -23,7 +23,11 @@ _COLORS = {"completed": "green", "failed": "red", "held": "red", "cancelled": "y
 
 
 async def tell_runs(app: App) -> None:
-    """Print a line whenever a run begins or comes to stand elsewhere; for ever."""
+    """Print a line whenever a run begins or comes to stand elsewhere; for ever.
+
+    It asks, as the console does for every page that is open, and waits for no wake-up: those are sent where
+    there is work to claim, and most of what is told here (a run ended, failed, sleeps) is no work for anybody.
+    """
     console, told = LocalConsole(app), dict[str, tuple[str, int, int]]()
     is_first = True
     try:

@@ -37,14 +37,15 @@ def add(name: str, target: str | None, role: str, expires: str | None, **setting
 @command.command("list", short_help="List them.")
 @click.argument("target", metavar="[MODULE:APP]", required=False)
 @setting_options("store", "namespace")
-def list_(target: str | None, **settings: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; times by RFC 3339.")
+def list_(target: str | None, as_json: bool, **settings: str | None) -> None:
     """List the tokens: name, beginning, role, and roughly when each was used last."""
     from onceward.core.credentials import Kind
 
     with opened(target, settings, migrate=False) as accounts:
         rows = accounts.all_of(Kind.TOKEN)
-    show(rows, ids=True)
-    if not rows:
+    show(rows, ids=True, as_json=as_json)
+    if not rows and not as_json:
         click.echo("The store has no tokens in this namespace.")
 
 

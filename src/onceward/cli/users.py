@@ -41,14 +41,15 @@ def add(name: str, target: str | None, role: str, password_stdin: bool, **settin
 @command.command("list", short_help="List them.")
 @click.argument("target", metavar="[MODULE:APP]", required=False)
 @setting_options("store", "namespace")
-def list_(target: str | None, **settings: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; times by RFC 3339.")
+def list_(target: str | None, as_json: bool, **settings: str | None) -> None:
     """List the users."""
     from onceward.core.credentials import Kind
 
     with opened(target, settings, migrate=False) as accounts:
         rows = accounts.all_of(Kind.USER)
-    show(rows, ids=False)
-    if not rows:
+    show(rows, ids=False, as_json=as_json)
+    if not rows and not as_json:
         click.echo("The store has no users in this namespace.")
 
 

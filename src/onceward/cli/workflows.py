@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -26,7 +26,8 @@ def command() -> None:
 @command.command("list", short_help="List what the store has.")
 @click.argument("target", metavar="[MODULE:APP]", required=False)
 @setting_options("store", "namespace")
-def list_(target: str | None, **settings: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; times by RFC 3339.")
+def list_(target: str | None, as_json: bool, **settings: str | None) -> None:
     """List the workflows that processes registered, with what starts each.
 
     With an app, those that its code does not have are marked.
@@ -35,6 +36,9 @@ def list_(target: str | None, **settings: str | None) -> None:
 
     with _opened(target, settings) as (store, in_code):
         rows = store.workflows()
+    if as_json:
+        _print_json(rows, None if target is None else in_code)
+        return
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
         gone = "  (not in the code)" if target is not None and row.name not in in_code else ""
@@ -73,6 +77,24 @@ def _opened(target: str | None, given: dict[str, str | None]) -> Iterator[tuple[
         yield store, () if app is None else app.workflows
     finally:
         store.close()
+
+
+def _print_json(rows: Sequence[WorkflowRow], in_code: Collection[str] | None) -> None:
+    import msgspec
+
+    from onceward.cli.console.words import print_json
+
+    print_json(
+        [
+            {
+                "name": row.name,
+                "triggers": msgspec.json.decode(row.triggers),
+                "seen_at": row.seen_at,
+                "is_in_code": None if in_code is None else row.name in in_code,
+            }
+            for row in rows
+        ]
+    )
 
 
 def _triggers(row: WorkflowRow) -> str:

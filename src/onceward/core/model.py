@@ -267,6 +267,13 @@ class Skip(StrEnum):
     REJECTED = "rejected"
 
 
+_SKIPPED = {
+    Skip.RETURNED: 'that run stands for this event, too (clash="return")',
+    Skip.REJECTED: 'the event was turned away (clash="reject")',
+}
+"""What a taken key meant for an event, for people."""
+
+
 class SkippedRow(msgspec.Struct, frozen=True, gc=False):
     """A workflow that wants an event and has no run of it, decided when the event was accepted.
 
@@ -304,7 +311,8 @@ class SkippedRow(msgspec.Struct, frozen=True, gc=False):
         """Give the reason as a sentence for people."""
         if self.holder_run_id is not None:
             other = ", for another payload" if self.is_other_payload else ""
-            return f"its key {self.key!r} is held by run {self.holder_run_id}{other}: {self.reason}"
+            told = _SKIPPED.get(self.reason, self.reason)
+            return f"its key {self.key!r} is held by run {self.holder_run_id}{other}: {told}"
         if self.version is None or self.newest is None:
             return f"there is no run: {self.reason}"
         return (

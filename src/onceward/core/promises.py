@@ -27,8 +27,18 @@ _HOW = (
 )
 
 
-def secrets_of(setting: str | None) -> tuple[str, ...]:
+_HOW_ADDRESS = (
+    " Set ONCEWARD_PUBLIC_URL, too, to where the outside reaches the app, e.g. https://shop.example: without it a "
+    "promise has a token and no address."
+)
+
+
+def secrets_of(setting: str | None, *, has_address: bool = True) -> tuple[str, ...]:
     """Give the secrets that a setting names, the one for new tokens first.
+
+    Args:
+        setting: ``promise_secret``.
+        has_address: whether ``public_url`` is set; if neither is, both are asked for at once.
 
     Raises:
         ConfigError: there is none, or one is too short to be one.
@@ -38,7 +48,7 @@ def secrets_of(setting: str | None) -> tuple[str, ...]:
         raise ConfigError(
             "A promise was made without the setting promise_secret.",
             means="Its token could be foreseen.",
-            todo=_HOW,
+            todo=_HOW if has_address else _HOW + _HOW_ADDRESS,
         )
     if any(len(secret) < SECRET_CHARS_MIN for secret in secrets):
         raise ConfigError(

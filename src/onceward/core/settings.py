@@ -255,29 +255,33 @@ def resolve(
     """
     by_name = {setting.name: setting for setting in table}
     by_env = {setting.env: setting for setting in table}
-    for name in arguments:
-        if name not in by_name:
-            raise _unknown(f"setting {name!r}", name, by_name)
+    faults = [_unknown(f"setting {name!r}", name, by_name) for name in arguments if name not in by_name]
     for name in environ:
         is_other = name in OTHER_VARIABLES or name.startswith(OTHER_PREFIXES)
         if name.startswith(PREFIX) and name not in by_env and not is_other:
-            raise _unknown(f"variable {name}", name, by_env)
+            faults.append(_unknown(f"variable {name}", name, by_env))
 
     values: dict[str, Any] = {}
     said: dict[str, str] = {}
     for setting in table:
         argument = arguments.get(setting.name)
-        if argument is not None:
-            said[setting.name] = setting.name
-            values[setting.field] = setting.read(argument)
-        elif setting.env in environ:
-            said[setting.name] = setting.env
-            values[setting.field] = setting.read_variable(environ[setting.env])
-        else:
-            said[setting.name] = f"{setting.name} (the default)"
-            values[setting.field] = setting.default
+        try:
+            if argument is not None:
+                said[setting.name] = setting.name
+                values[setting.field] = setting.read(argument)
+            elif setting.env in environ:
+                said[setting.name] = setting.env
+                values[setting.field] = setting.read_variable(environ[setting.env])
+            else:
+                said[setting.name] = f"{setting.name} (the default)"
+                values[setting.field] = setting.default
+        except ConfigError as error:
+            faults.append(error)
     for pair in CONTRADICTIONS:
-        _check_pair(pair, by_name, values, said)
+        if by_name[pair.smaller].field in values and by_name[pair.larger].field in values:
+            faults += _pair_faults(pair, by_name, values, said)
+    if faults:
+        raise _together(faults)
     return Settings(**values)
 
 
@@ -301,17 +305,30 @@ def settings_markdown(table: Sequence[Setting] = SETTINGS) -> str:
 # --- what is refused ----------------------------------------------------------------------
 
 
-def _check_pair(
+def _together(faults: Sequence[ConfigError]) -> ConfigError:
+    """Give one error for all that is wrong, so that nobody has to start again for each of them."""
+    if len(faults) == 1:
+        return faults[0]
+    return ConfigError(
+        f"{len(faults)} settings cannot be used: {' '.join(fault.what for fault in faults)}",
+        means=" ".join(dict.fromkeys(fault.means for fault in faults if fault.means)),
+        todo=" ".join(dict.fromkeys(fault.todo for fault in faults if fault.todo)),
+    )
+
+
+def _pair_faults(
     pair: Contradiction, table: Mapping[str, Setting], values: Mapping[str, Any], said: Mapping[str, str]
-) -> None:
+) -> list[ConfigError]:
     smaller, larger = table[pair.smaller], table[pair.larger]
     low, high = values[smaller.field], values[larger.field]
-    if low > high:
-        raise ConfigError(
-            f"{said[smaller.name]} = {smaller.show(low)} is more than {said[larger.name]} = {larger.show(high)}.",
-            means=pair.means,
-            todo=f"Lower {smaller.name} or raise {larger.name}.",
-        )
+    if low <= high:
+        return []
+    fault = ConfigError(
+        f"{said[smaller.name]} = {smaller.show(low)} is more than {said[larger.name]} = {larger.show(high)}.",
+        means=pair.means,
+        todo=f"Lower {smaller.name} or raise {larger.name}.",
+    )
+    return [fault]
 
 
 def _unknown(what: str, name: str, known: Iterable[str]) -> ConfigError:

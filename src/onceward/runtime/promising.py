@@ -27,7 +27,8 @@ async def promise(execution: Execution, key: StepKey, timeout_ms: Millis | None)
     """Make a promise once: give its token, the hash of it, when it expires, and the public address."""
     worker = execution.worker
     record = await execution.saved(key, "promise")
-    secrets = promises.secrets_of(worker.settings.promise_secret)
+    has_address = worker.settings.public_url is not None
+    secrets = promises.secrets_of(worker.settings.promise_secret, has_address=has_address)
     tokens = {
         promises.hash_of(token): token
         for secret in secrets

@@ -106,8 +106,9 @@ def _print_groups(runs: list[RunSummary], options: str) -> None:
             say(f"… and {count - 5} more")
         print_command(f"onceward runs show {first.run_id}{options}", "see why, and what was done already")
         many = f"--problems --workflow {workflow} --state {state}{options}"
+        is_one = count == 1
         has_others = any(other != cause and other[:2] == cause[:2] for other in causes)
-        if has_others and count <= RUNS_NAMED_MAX:
+        if is_one or (has_others and count <= RUNS_NAMED_MAX):
             # The filter would also reach the others, whose cause may not be mended.
             many = " ".join(run.run_id for run in alike) + options
         elif has_others:
@@ -121,11 +122,22 @@ def _print_groups(runs: list[RunSummary], options: str) -> None:
                     f"onceward runs answer {first.run_id} --with {word}{options}", f"the step {means}"
                 )
         elif state == "held":
-            print_command(f"onceward runs answer --with retry {many}", "let all of them go on")
-            print_command(f"onceward runs answer --with fail {many}", "give all of them up")
+            print_command(
+                f"onceward runs answer --with retry {many}",
+                "let it go on" if is_one else "let all of them go on",
+            )
+            print_command(
+                f"onceward runs answer --with fail {many}", "give it up" if is_one else "give all of them up"
+            )
         else:
-            print_command(f"onceward runs retry {many}", "once the cause is mended: go on where they failed")
-            print_command(f"onceward runs dismiss {many}", "take them off this list as they are")
+            print_command(
+                f"onceward runs retry {many}",
+                f"once the cause is mended: go on where {'it' if is_one else 'they'} failed",
+            )
+            print_command(
+                f"onceward runs dismiss {many}",
+                f"take {'it' if is_one else 'them'} off this list as {'it is' if is_one else 'they are'}",
+            )
 
 
 def _print_unread(unread: list[DeliveryView], options: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -33,10 +33,13 @@ Counts = dict[str, "tuple[int, int]"]
 def command(
     reach: Reach,
     older_than: str | None,
+    payloads: bool,
+    runs: bool,
+    deliveries: bool,
+    identity: bool,
     workflow: str | None,
     dry_run: bool,
     actor: str | None,
-    **kinds: Any,
 ) -> None:
     """Take payloads and results, runs, deliveries or ids out of a store.
 
@@ -47,7 +50,16 @@ def command(
     """
     from onceward.console.port import Prune
 
-    asked = Prune(actor=actor_of(actor), older_than=older_than, workflow=workflow, dry_run=dry_run, **kinds)
+    asked = Prune(
+        actor=actor_of(actor),
+        older_than=older_than,
+        payloads=payloads,
+        runs=runs,
+        deliveries=deliveries,
+        identity=identity,
+        workflow=workflow,
+        dry_run=dry_run,
+    )
     counts = reach.run(lambda console: _prune(console, asked, is_silent=reach.as_json))
     _print(counts, is_dry=dry_run, as_json=reach.as_json)
 

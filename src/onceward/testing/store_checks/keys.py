@@ -175,6 +175,7 @@ def the_loser_of_a_key_points_at_the_holder(stores: StoreFactory) -> None:
         (kept,) = process.store.skipped("stripe", f"{once}-3")
         assert (kept.reason, kept.is_other_payload) == (Skip.REJECTED, True)
         assert first.run_id in kept.why
+        assert f'(clash="{kept.reason.value.removesuffix("ed")}")' in kept.why
 
 
 def keys_workflows_and_namespaces_do_not_meet(stores: StoreFactory) -> None:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from onceward.console.port import Console, DeliveryQuery, EventQuery, RunQuery
 from onceward.console.views import EventSummary, RunDetail, StepView
 from onceward.core.errors import ConfigError, NotFound, OncewardError
+from onceward.core.glossary import WORDS
 from onceward.core.states import TABLE, RunState, Verb
 from onceward.web.dashboard import curl, filters, groups
 from onceward.web.dashboard.plots import plots
@@ -205,7 +206,7 @@ class Pages:
 
     async def help(self, request: Request) -> Response:
         """Explain keys and words."""
-        return self._renderer.page(request, "help.html", {"states": list(RunState)})
+        return self._renderer.page(request, "help.html", {"states": list(RunState), "words": WORDS})
 
     async def search(self, request: Request) -> Response:
         """Find by what identifies something: a run's id, an event's, a subject."""

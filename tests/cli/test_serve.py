@@ -261,3 +261,34 @@ def test_one_signal_ends_it_while_the_store_is_gone_and_a_run_waits_to_be_saved(
         server.process.send_signal(signal.SIGTERM)
 
         assert server.process.wait(30) == 0
+
+
+def test_a_worker_shows_its_metrics_and_health_where_it_is_told_to(shop: Path) -> None:
+    """To who has a token; it receives nothing there, and on other addresses it wants somebody who may look."""
+    token = onceward(
+        "tokens", "add", "prometheus", "--role", "viewer", "--store", "sqlite:///shop.db", cwd=shop
+    )
+    (bearer,) = re.findall(r"owt_\S+", token.stdout)
+    with running("worker", "shop:app", "--metrics-port", "0", cwd=shop) as worker:
+        port = worker.port()
+        status, page = ask(port, "GET", "/metrics", headers={"Authorization": f"Bearer {bearer}"})
+        refused = [
+            ask(port, *request)[0] for request in (("GET", "/metrics"), ("POST", "/hooks/stripe", b"{}"))
+        ]
+        worker.signal(signal.SIGTERM)
+        ended = worker.status()
+    outside = [
+        "worker",
+        "shop:app",
+        "--metrics-port",
+        "0",
+        "--host",
+        "0.0.0.0",
+        "--store",
+        "sqlite:///new.db",
+    ]
+    open_to_all = onceward(*outside, cwd=shop)
+
+    assert (status, b"onceward_run_slots" in page, refused, ended) == (200, True, [401, 401], 0)
+    assert open_to_all.returncode != 0
+    assert "onceward tokens add" in open_to_all.stderr

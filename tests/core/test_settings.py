@@ -53,6 +53,7 @@ def test_without_arguments_and_environment_the_defaults_hold() -> None:
         promise_secret=None,
         host="127.0.0.1",
         port=8000,
+        metrics_port=None,
         trusted_proxies=None,
         api=True,
         dashboard=True,
@@ -119,6 +120,7 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
         "ONCEWARD_PROMISE_SECRET": "new old",
         "ONCEWARD_HOST": "0.0.0.0",
         "ONCEWARD_PORT": "0",
+        "ONCEWARD_METRICS_PORT": "9464",
         "ONCEWARD_TRUSTED_PROXIES": "10.0.0.0/8",
         "ONCEWARD_API": "off",
         "ONCEWARD_DASHBOARD": "off",
@@ -135,7 +137,7 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
 
     assert settings == Settings(
         "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, True,
-        "https://shop.example", "new old", "0.0.0.0", 0, "10.0.0.0/8", False, False, "runs.example.com",
+        "https://shop.example", "new old", "0.0.0.0", 0, 9464, "10.0.0.0/8", False, False, "runs.example.com",
         "birth_date customer.email !iban", (NoticeAddress("https://ops.example/", [SECRET], ["held"]),), "debug",
         "json",
     )  # fmt: skip

@@ -18,6 +18,7 @@ from onceward.core.model import ProcessRow
 from onceward.core.notices import NoticeAddress
 from onceward.version import __version__
 from onceward.web.auth.hosts import Hosts
+from onceward.web.metrics import METRICS
 from onceward.web.receiver import HEALTH, HOOKS
 
 WAL_RESET_MENDED = (3, 51, 3)
@@ -35,6 +36,7 @@ class Facts:
         address: base URL of the receiver; None where there is none.
         workers: how many processes this one starts.
         link: lets its first visitor in; None where there are users.
+        shown_at: base URL of a worker's metrics; None where it shows none.
     """
 
     role: str
@@ -43,14 +45,21 @@ class Facts:
     address: str | None = None
     workers: int = 1
     link: str | None = None
+    shown_at: str | None = None
 
 
 async def facts(
-    app: App, role: str, *, address: str | None = None, workers: int = 1, link: str | None = None
+    app: App,
+    role: str,
+    *,
+    address: str | None = None,
+    workers: int = 1,
+    link: str | None = None,
+    shown_at: str | None = None,
 ) -> Facts:
     """Give what an open app's banner tells."""
     others = [row for row in await app.processes() if row.pid != os.getpid()]
-    return Facts(role, await app.describe(), others, address, workers, link)
+    return Facts(role, await app.describe(), others, address, workers, link, shown_at)
 
 
 def show(app: App, facts: Facts) -> None:
@@ -89,6 +98,8 @@ def lines(app: App, facts: Facts) -> list[tuple[str, str]]:
     if facts.address is not None:
         found.append(("address", f"{facts.address}, health at {HEALTH}"))
         found += _looking(app, facts.address, facts.link)
+    if facts.shown_at is not None:
+        found.append(("metrics", f"{facts.shown_at}, health at {HEALTH}, metrics at {METRICS}"))
     found += [("note", text) for text in [*_notes(facts), *_names(app, facts)]]
     return found
 

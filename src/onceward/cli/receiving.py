@@ -8,29 +8,25 @@ end a process that drains.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from time import monotonic
-
-import uvicorn
+from typing import TYPE_CHECKING
 
 from onceward.app import App
-from onceward.cli import banner
-from onceward.cli.heads import protocol_class, sweep
+from onceward.cli import banner, serving
 from onceward.cli.listen import address_of, bound, is_loopback, listen, refuse_insecure
 from onceward.cli.signals import stop_signals, stop_with_parent
 from onceward.cli.starting import prepared, refuse_memory, spare_collections
 from onceward.core.errors import ConfigError
 
-_log = logging.getLogger("onceward.cli")
+if TYPE_CHECKING:
+    import uvicorn
 
-# uvicorn ticks ten times a second.
-_TICKS_PER_SWEEP = 10
+_log = logging.getLogger("onceward.cli")
 
 
 def serve(
@@ -154,18 +150,8 @@ def _serve_here(
             raise
 
     settings = app.settings
-    config = uvicorn.Config(
-        app.asgi(api=settings.api, dashboard=settings.dashboard),
-        http=protocol_class(),
-        lifespan="on",
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # The receiver itself looks at what proxies say: at those that `trusted_proxies` names.
-        proxy_headers=False,
-        timeout_graceful_shutdown=max(1, settings.drain_ms // 1000),
-    )
+    site = app.asgi(api=settings.api, dashboard=settings.dashboard)
+    config = serving.config(site, has_lifespan=True, drain_ms=settings.drain_ms)
     server = _Server(config, prepare, None if beside is None else lambda: beside(app))
     with stop_signals(server.ask_to_stop):
         server.run(sockets=[listener])
@@ -198,8 +184,8 @@ async def admitted(app: App) -> str | None:
     )
 
 
-class _Server(uvicorn.Server):
-    """uvicorn that waits for the app and leaves the signals to us."""
+class _Server(serving.Server):
+    """A server that waits for the app."""
 
     def __init__(
         self,
@@ -234,12 +220,3 @@ class _Server(uvicorn.Server):
         if end_streams is not None:
             end_streams()
         await super().shutdown(sockets)
-
-    async def on_tick(self, counter: int) -> bool:
-        if counter % _TICKS_PER_SWEEP == 0:
-            sweep(self.server_state.connections, monotonic())
-        return await super().on_tick(counter)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

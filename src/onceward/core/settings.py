@@ -127,9 +127,22 @@ SETTINGS: tuple[Setting, ...] = (
         "What the tokens of promises are made with: 32 random characters or more, the same in every process, never in "
         "the store. To change it, put the new one before the old, with a space between.",
     ),
-    Setting("host", Kind.TEXT, "127.0.0.1", "The address that `onceward serve` listens on."),
+    Setting(
+        "host",
+        Kind.TEXT,
+        "127.0.0.1",
+        "The address that `onceward serve` listens on, and `onceward worker` with `metrics_port`.",
+    ),
     Setting(
         "port", Kind.COUNT, 8000, "The port that `onceward serve` listens on; 0 takes a free one.", 0, 65_535
+    ),
+    Setting(
+        "metrics_port",
+        Kind.COUNT,
+        None,
+        "The port at which `onceward worker` shows its metrics and its health; 0 takes a free one.",
+        0,
+        65_535,
     ),
     Setting(
         "trusted_proxies",
@@ -201,6 +214,7 @@ class Settings:
     promise_secret: str | None = field(repr=False)
     host: str
     port: int
+    metrics_port: int | None
     trusted_proxies: str | None
     api: bool
     dashboard: bool

@@ -217,6 +217,8 @@ class Refusals:
             self._timer = None
         if any(count.count for count in self._counts.values()):
             try:
+                if not worker.is_heard:  # whoever asks us to stop does not wait for one more time-out
+                    raise errors.StoreUnavailable("The store takes no writes.")
                 await self._write(worker)
             except errors.OncewardError as error:
                 _log.warning("refusals could not be written: %s", error.what)
@@ -229,7 +231,7 @@ class Refusals:
         found = []
         for row in rows:
             samples = _decoder.decode(row.samples)
-            hint = _hint(self._sources.get(row.source), row, samples)
+            hint = _hint(self._sources.get(row.source), row, samples, worker.settings.address)
             found.append(Refusal(row.source, row.reason, row.count, row.first_at, row.last_at, samples, hint))
         return found
 
@@ -275,7 +277,7 @@ def _rewritten(source: Source | None, request: HttpRequest) -> str | None:
     return ""
 
 
-def _hint(source: Source | None, row: RefusalRow, samples: list[RefusalSample]) -> str:
+def _hint(source: Source | None, row: RefusalRow, samples: list[RefusalSample], address: str) -> str:
     if source is None and row.source and row.reason != "no such source":
         # Asked beside the app's code: the source was there when it refused.
         return "What to do about it is told where the code is: onceward deliveries refused --app MODULE:APP."
@@ -302,7 +304,6 @@ def _hint(source: Source | None, row: RefusalRow, samples: list[RefusalSample]) 
     packaged = next(iter(fixtures_of(source.kind)), None)
     if packaged is not None:
         said.append(
-            f"To try it: onceward send {source.kind} {packaged} "
-            f"--to http://127.0.0.1:8000/hooks/{source.name} --secret …"
+            f"To try it: onceward send {source.kind} {packaged} --to {address}/hooks/{source.name} --secret …"
         )
     return " ".join(said)

@@ -269,6 +269,20 @@ def test_a_lease_always_spans_more_than_two_heartbeats() -> None:
 # --- the docs ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ({}, "http://127.0.0.1:8000"),
+        ({"host": "0.0.0.0", "port": 9000}, "http://127.0.0.1:9000"),
+        ({"host": "::", "port": 0}, "http://[::1]:<port>"),
+        ({"host": "10.0.0.7"}, "http://10.0.0.7:8000"),
+        ({"public_url": "https://shop.example/webhooks/"}, "https://shop.example/webhooks"),
+    ],
+)
+def test_the_address_in_hints_is_the_configured_one(given: dict[str, object], address: str) -> None:
+    assert resolve(SETTINGS, given, {}).address == address
+
+
 def test_the_docs_have_a_row_for_every_setting_with_its_default() -> None:
     rows = settings_markdown().splitlines()[2:]
 

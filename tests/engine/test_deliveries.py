@@ -457,7 +457,10 @@ def test_refusals_are_counted_by_source_and_reason_and_written_together(store_ur
         assert len(wrong.samples) == SAMPLES_MAX
         assert (wrong.samples[0].status, wrong.samples[0].bytes) == (401, len(PAID))
         assert "Compare the secret" in wrong.hint
-        assert "onceward send stripe checkout.session.completed --to http://" in wrong.hint
+        assert (
+            "onceward send stripe checkout.session.completed --to http://127.0.0.1:8000/hooks/stripe"
+            in wrong.hint
+        )
         late = found["stripe", "timestamp is N s in the past, tolerance is N s"]
         assert 400_000 <= (late.samples[0].skew_ms or 0) < 460_000
         assert "behind ours" in late.hint

@@ -225,6 +225,15 @@ class Settings:
     log_format: str
 
     @property
+    def address(self) -> str:
+        """Give the base URL at which this app is reached: ``public_url``, else from this machine."""
+        if self.public_url:
+            return self.public_url.rstrip("/")
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 (what is listened on)
+        port = self.port or "<port>"
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
     def heartbeat_ms(self) -> int:
         """How often the lease is renewed.
 

@@ -219,6 +219,8 @@ class Worker(Leased):
         if self._heartbeat is not None:
             await self.read(self._heartbeat.stop)
         try:
+            if not self.is_heard:  # whoever asks us to stop does not wait for one more time-out
+                raise errors.StoreUnavailable("The store takes no writes.")
             await self.read(self.store.leave, self.process_id, self.now_ms())
         except errors.StoreError as error:
             _log.warning("this process could not sign off, its lease runs out by itself: %s", error)

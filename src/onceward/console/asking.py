@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -34,8 +35,12 @@ _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _NO_RANDOM = bytes(10)
 
 
-def run_look(query: RunQuery) -> RunLook:
+def run_look(query: RunQuery, tagged: Sequence[str] = ()) -> RunLook:
     """Give what to look for; one more than the page has room for.
+
+    Args:
+        query: what is asked.
+        tagged: the workflows that have the tag that is asked for, if one is.
 
     Raises:
         ConfigError: a filter, the limit or the cursor cannot be used, or filters do not go together.
@@ -47,7 +52,6 @@ def run_look(query: RunQuery) -> RunLook:
         type=query.type,
         subject=query.subject,
         key=query.key,
-        tag=query.tag,
         parent=query.parent,
         error=query.error,
         after=query.after,
@@ -58,12 +62,6 @@ def run_look(query: RunQuery) -> RunLook:
             "Runs are wanted of an event id without its source.",
             means="Two senders may use the same id.",
             todo="Name the source as well.",
-        )
-    if query.tag is not None:
-        raise ConfigError(
-            f"Runs are wanted with the tag {shown(query.tag)}.",
-            means="Workflows have no tags in this version.",
-            todo="Filter by workflow.",
         )
     if query.error is not None and not query.problems and state not in OPEN_PROBLEM:
         raise ConfigError(
@@ -87,6 +85,7 @@ def run_look(query: RunQuery) -> RunLook:
         look = look if query.error is None else ERROR_LOOK_MAX
     return RunLook(
         workflow=query.workflow,
+        workflows=None if query.tag is None else sorted(tagged),
         state=state,
         source=query.source,
         event_id=query.event_id,

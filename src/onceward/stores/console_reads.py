@@ -94,6 +94,7 @@ class ConsoleReads:
             look=where.look,
             limit=where.limit,
             workflow=where.workflow,
+            ids=None if where.workflows is None else msgspec.json.encode(where.workflows).decode(),
             state=where.state,
             source=where.source,
             event_id=where.event_id,

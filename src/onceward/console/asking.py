@@ -17,12 +17,13 @@ from onceward.core.model import Millis
 from onceward.core.ports import DeliveryFilter
 from onceward.core.shown import shown
 from onceward.core.states import OPEN_PROBLEM
+from onceward.core.states import RunState as S
 
 LOOK_MAX = 10_000
 """Rows that one page looks at, at most."""
 
-PROBLEM_LOOK_MAX = 5_000
-"""Failed and held runs that one page looks at, at most: they are far apart."""
+FAR_LOOK_MAX = 4_000
+"""Rows that one page looks at where they are far apart, or each asks for a row of another table."""
 
 ERROR_LOOK_MAX = 2_000
 """Failures that one page looks into, at most: their texts are long."""
@@ -81,7 +82,8 @@ def run_look(query: RunQuery, tagged: Sequence[str] = ()) -> RunLook:
     unfiltered = RunQuery(problems=query.problems, since=query.since, until=query.until, limit=limit)
     look = limit + 1
     if msgspec.structs.replace(query, after=None) != unfiltered:
-        look = PROBLEM_LOOK_MAX if query.problems or state in OPEN_PROBLEM else LOOK_MAX
+        is_far = query.problems or (state is not None and state not in (S.COMPLETED, S.CANCELLED))
+        look = FAR_LOOK_MAX if is_far else LOOK_MAX
         look = look if query.error is None else ERROR_LOOK_MAX
     return RunLook(
         workflow=query.workflow,
@@ -129,7 +131,7 @@ def event_look(query: EventQuery) -> EventLook:
         id=query.id,
         since=0 if query.since is None else checked_time(query.since),
         without_runs=query.without_runs,
-        look=LOOK_MAX if is_filtered else limit + 1,
+        look=(FAR_LOOK_MAX if query.without_runs else LOOK_MAX) if is_filtered else limit + 1,
     )
 
 

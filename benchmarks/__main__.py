@@ -42,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--url", help="a PostgreSQL to use; default ONCEWARD_STORE if it names one, else a server of our own"
     )
+    made.add_argument("--browser", action="store_true", help="of console: open its pages in Chromium as well")
     made.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     return made
 
@@ -54,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
             report.write(asked.rounds, lambda words: measure(parser().parse_args(words)))
             return 0
         if asked.work == "console":
-            answers = console.measure(asked.store, asked.url, asked.n or CONSOLE_RUNS)
+            answers = console.measure(asked.store, asked.url, asked.n or CONSOLE_RUNS, browser=asked.browser)
             print(json.dumps(answers) if asked.json else console.table(answers))
             return 0
         found = measure(asked)

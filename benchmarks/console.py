@@ -29,6 +29,9 @@ from onceward.stores.choose import make_store
 ASKED = 40
 """How often each question is asked; the first is left out, which opens connections."""
 
+VIEWED = 6
+"""How often each page is opened in a browser."""
+
 MONTH_MS, HOUR_MS = 30 * 86_400_000, 3_600_000
 LAST_HOUR = 6_000
 """Runs of the last hour in each store, so that an overview of it has as much to look at in both."""
@@ -336,8 +339,14 @@ async def ask(app: App, count: int, now: int) -> dict[str, list[tuple[float, flo
         await app.close("1s")
 
 
-def measure(store: str, url: str | None, count: int) -> dict[str, Any]:
+def measure(store: str, url: str | None, count: int, *, browser: bool = False) -> dict[str, Any]:
     """Give what each question took of *count* runs, and of `BESIDE` runs.
+
+    Args:
+        store: ``sqlite`` or ``postgres``.
+        url: of a PostgreSQL to use.
+        count: runs.
+        browser: also open pages in Chromium, each `VIEWED` times, until their first row is there.
 
     Returns:
         ``questions``: by name p50 and p95 in milliseconds, p50 of the CPU of this process, ``beside_p95_ms``
@@ -345,8 +354,8 @@ def measure(store: str, url: str | None, count: int) -> dict[str, Any]:
         machine; PostgreSQL's is not in it. ``settings`` says of what.
     """
     with open_databases(store, url) as databases:
-        beside = _asked(databases, min(BESIDE, count))
-        found = _asked(databases, count)
+        beside = _asked(databases, min(BESIDE, count), browser=browser)
+        found = _asked(databases, count, browser=browser)
         settings = {**databases.describe(), "runs": count, "beside_runs": min(BESIDE, count), "asked": ASKED}
     return {
         "settings": settings,
@@ -354,7 +363,9 @@ def measure(store: str, url: str | None, count: int) -> dict[str, Any]:
     }
 
 
-def _asked(databases: SqliteFiles | PostgresDatabases, count: int) -> dict[str, list[tuple[float, float]]]:
+def _asked(
+    databases: SqliteFiles | PostgresDatabases, count: int, *, browser: bool
+) -> dict[str, list[tuple[float, float]]]:
     with databases.fresh("console") as fresh:
         app = app_for(fresh.url)
         empty = make_store(app.settings, now_ms=lambda: time.time_ns() // 1_000_000, draw=random.random)
@@ -363,7 +374,13 @@ def _asked(databases: SqliteFiles | PostgresDatabases, count: int) -> dict[str, 
         now, began = time.time_ns() // 1_000_000, time.perf_counter()
         fill(fresh.url, count, now)
         print(f"{count:,} runs in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-        return asyncio.run(ask(app, count, now))
+        took = asyncio.run(ask(app, count, now))
+        if browser:
+            from benchmarks.first_view import first_views
+
+            views = asyncio.run(first_views(lambda: app_for(fresh.url), VIEWED))
+            took |= {f"browser: {page}": [(wall, 0.0) for wall in walls] for page, walls in views.items()}
+        return took
 
 
 def app_for(url: str) -> App:

@@ -15,6 +15,7 @@ from onceward.authoring.options import (
     Database,
     StepOptions,
     Unknown,
+    checked_tags,
     key_memory_of,
     rules_of,
 )
@@ -251,6 +252,7 @@ class Registry:
         on_redelivery: Literal["nothing", "retry"] = "nothing",
         undo: Literal["on_failure"] | None = None,
         retention: Retention | None = None,
+        tags: Sequence[str] = (),
     ) -> WorkflowDecorator: ...
     @spelled("@app.workflow")
     def workflow(
@@ -270,6 +272,7 @@ class Registry:
         on_redelivery: Literal["nothing", "retry"] = "nothing",
         undo: Literal["on_failure"] | None = None,
         retention: Retention | None = None,
+        tags: Sequence[str] = (),
     ) -> Any:
         """Register a workflow: a function that takes the context first.
 
@@ -298,6 +301,8 @@ class Registry:
             undo: with ``"on_failure"`` a run that fails for good, or is cancelled, undoes what its steps
                 did before it ends: the undo of each done step, the last one first; see `Step.undo`.
             retention: how long its runs are kept when they are over; by default the app's.
+            tags: words by which people find its runs among those of others: a team, a domain. They are
+                the workflow's, so that a run costs nothing more and a new tag holds for old runs as well.
 
         Raises:
             ConfigError: the name is taken or cannot be used, *on* is no trigger or names a source
@@ -324,6 +329,7 @@ class Registry:
             fetch,
             undo == "on_failure",
             None if retention is None else for_workflow(retention),
+            checked_tags(tags),
         )
         decorator = WorkflowDecorator(self._register, on, name, policies)
         return decorator if function is None else decorator(function)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from onceward import ConfigError, NotFound
+from onceward import App, ConfigError, Context, NotFound
 from onceward.console.port import DeliveryQuery, EventQuery, RunQuery
 from onceward.core.model import Millis
 from onceward.core.redact import HIDDEN
@@ -207,6 +209,36 @@ def test_an_overview_counts_what_happened_and_what_stands_where(store_url: str) 
     run_app(shop.app, scenario)
 
 
+def test_runs_are_found_by_a_tag_of_their_workflow(store_url: str) -> None:
+    """As it is registered now; a run itself has none."""
+    shop = Shop(store_url)
+
+    @shop.app.workflow(tags=["billing", "eu", "billing"])
+    async def invoice(ctx: Context) -> None: ...
+
+    async def scenario() -> None:
+        await shop.failed("order-1")
+        run_id = (await shop.app.start(invoice)).run_id
+        await shop.stands(run_id, "completed")
+
+        assert await shop.ids(tag="eu") == await shop.ids(tag="eu", state="completed") == [run_id]
+        assert await shop.ids(tag="billing", workflow="charge") == await shop.ids(tag="us") == []
+        tags = {view.name: view.tags for view in await shop.console.workflows()}
+        assert (tags["invoice"], tags["charge"]) == (["billing", "eu"], [])
+        with pytest.raises(ConfigError):
+            await shop.ids(tag="eu", limit=0)
+
+    run_app(shop.app, scenario)
+
+
+@pytest.mark.parametrize(
+    "tags", ["billing", [1], [""], ["x" * 400], [str(n) for n in range(21)], None], ids=repr
+)
+def test_tags_that_cannot_be_kept_are_refused(tags: Any) -> None:
+    with pytest.raises(ConfigError):
+        App("sqlite:///:memory:").workflow(tags=tags)
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -214,7 +246,6 @@ def test_an_overview_counts_what_happened_and_what_stands_where(store_url: str) 
         RunQuery(limit=201),
         RunQuery(state="lost"),
         RunQuery(event_id="evt_1"),
-        RunQuery(tag="x"),
         RunQuery(error="declined"),
         RunQuery(error="declined", state="completed"),
         RunQuery(since=-1),

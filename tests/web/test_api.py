@@ -450,6 +450,27 @@ async def test_a_plan_is_given_and_nothing_done(world: World) -> None:
 
 
 @pytest.mark.anyio
+async def test_a_reply_that_did_not_change_is_not_sent_again(world: World) -> None:
+    """Nothing on the way may keep it for that; and what acts, or goes on, has no tag."""
+    first = await get(world, "/runs")
+    tag = first.headers["etag"]
+    again = [await get(world, "/runs", **{"If-None-Match": named}) for named in (tag, f'"x", W/{tag}', "*")]
+    other = await get(world, "/workers", **{"If-None-Match": tag})
+    action = await post(world, "/runs/run_1/retry", {}, **{"If-None-Match": "*"})
+    gone = await get(world, "/runs/nothing", **{"If-None-Match": "*"})
+
+    assert [(reply.status_code, reply.content, reply.headers["etag"]) for reply in again] == [
+        (304, b"", tag)
+    ] * 3
+    assert {reply.headers["cache-control"] for reply in (first, *again)} == {"no-store"}
+    assert (other.status_code, other.headers["etag"] != tag) == (200, True)
+    assert (action.status_code, "etag" in action.headers, gone.status_code) == (200, False, 404)
+    async with world.client() as client:
+        head = await client.head(f"{V1}/runs", headers=_token(world))
+    assert (head.headers["etag"], head.content) == (tag, b"")
+
+
+@pytest.mark.anyio
 async def test_a_bulk_action_is_a_dry_run_unless_it_says_otherwise(world: World) -> None:
     reply = await post(world, "/runs/bulk", BULK)
 

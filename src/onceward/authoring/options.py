@@ -14,6 +14,7 @@ from onceward.core.model import Millis
 from onceward.core.retry import Retry
 from onceward.core.rules import ACTIVE, CLASHES, EVER, NO_RULES, STALE, WINDOW, Rules, checked_place
 from onceward.core.shown import shown
+from onceward.core.texts import checked_name
 
 DEFAULT_STEP_RETRY = Retry()
 DEFAULT_RUN_RETRY = Retry(max_tries=1)
@@ -28,6 +29,9 @@ Unknown: TypeAlias = Literal["retry", "ask"] | Check
 """What becomes of a step that began and has no saved end."""
 
 UNKNOWN = ("retry", "ask")
+
+TAGS_MAX = 20
+"""Tags of one workflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +155,21 @@ def key_memory_of(key_memory: Duration | None, whose: str) -> Millis | None:
         ConfigError: it is no length of time.
     """
     return None if key_memory is None else to_ms(key_memory, what=f"key_memory of {whose}")
+
+
+def checked_tags(tags: Any) -> tuple[str, ...]:
+    """Give the ``tags=`` of a workflow, each once.
+
+    Raises:
+        ConfigError: they are no list, there are too many, or one cannot be a name.
+    """
+    if isinstance(tags, str) or not isinstance(tags, (list, tuple, set, frozenset)) or len(tags) > TAGS_MAX:
+        raise errors.ConfigError(
+            f"The tags of a workflow cannot be {shown(tags)}.",
+            means=f"They are up to {TAGS_MAX} words by which people find its runs.",
+            todo='Write a list, for example tags=["billing"].',
+        )
+    return tuple(sorted({checked_name(tag, "tag") for tag in tags}))
 
 
 def check_retry(retry: object, whose: str) -> None:

@@ -44,6 +44,7 @@ class Policies:
         undoes_on_failure: what its steps did is undone when a run ends badly.
         fetch: fetches the current state of what the event is about, before the code begins.
         keep: how long its runs are kept when they are over; None leaves it to the app.
+        tags: words by which people find its runs.
     """
 
     retry: Retry
@@ -57,6 +58,7 @@ class Policies:
         check_retry(self.retry, "workflow")
 
     keep: Keep | None = None
+    tags: Sequence[str] = ()
 
 
 _NO_CONTEXT = frozenset(
@@ -301,7 +303,8 @@ class Workflow(Generic[P, R]):
         rules = self.policies.rules.to_text()
         keep = self.policies.keep
         retention = None if keep is None else msgspec.json.encode(keep).decode()
-        return WorkflowRow(self.name, triggers, seen_at, self.policies.deadline_ms, rules, retention)
+        tags = msgspec.json.encode(self.policies.tags).decode() if self.policies.tags else None
+        return WorkflowRow(self.name, triggers, seen_at, self.policies.deadline_ms, rules, retention, tags)
 
     def __repr__(self) -> str:
         """Show the name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,12 +17,13 @@ from onceward.core.model import Millis
 from onceward.core.ports import DeliveryFilter
 from onceward.core.shown import shown
 from onceward.core.states import OPEN_PROBLEM
+from onceward.core.states import RunState as S
 
 LOOK_MAX = 10_000
 """Rows that one page looks at, at most."""
 
-PROBLEM_LOOK_MAX = 5_000
-"""Failed and held runs that one page looks at, at most: they are far apart."""
+FAR_LOOK_MAX = 4_000
+"""Rows that one page looks at where they are far apart, or each asks for a row of another table."""
 
 ERROR_LOOK_MAX = 2_000
 """Failures that one page looks into, at most: their texts are long."""
@@ -34,8 +36,12 @@ _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _NO_RANDOM = bytes(10)
 
 
-def run_look(query: RunQuery) -> RunLook:
+def run_look(query: RunQuery, tagged: Sequence[str] = ()) -> RunLook:
     """Give what to look for; one more than the page has room for.
+
+    Args:
+        query: what is asked.
+        tagged: the workflows that have the tag that is asked for, if one is.
 
     Raises:
         ConfigError: a filter, the limit or the cursor cannot be used, or filters do not go together.
@@ -47,7 +53,6 @@ def run_look(query: RunQuery) -> RunLook:
         type=query.type,
         subject=query.subject,
         key=query.key,
-        tag=query.tag,
         parent=query.parent,
         error=query.error,
         after=query.after,
@@ -58,12 +63,6 @@ def run_look(query: RunQuery) -> RunLook:
             "Runs are wanted of an event id without its source.",
             means="Two senders may use the same id.",
             todo="Name the source as well.",
-        )
-    if query.tag is not None:
-        raise ConfigError(
-            f"Runs are wanted with the tag {shown(query.tag)}.",
-            means="Workflows have no tags in this version.",
-            todo="Filter by workflow.",
         )
     if query.error is not None and not query.problems and state not in OPEN_PROBLEM:
         raise ConfigError(
@@ -83,10 +82,12 @@ def run_look(query: RunQuery) -> RunLook:
     unfiltered = RunQuery(problems=query.problems, since=query.since, until=query.until, limit=limit)
     look = limit + 1
     if msgspec.structs.replace(query, after=None) != unfiltered:
-        look = PROBLEM_LOOK_MAX if query.problems or state in OPEN_PROBLEM else LOOK_MAX
+        is_far = query.problems or (state is not None and state not in (S.COMPLETED, S.CANCELLED))
+        look = FAR_LOOK_MAX if is_far else LOOK_MAX
         look = look if query.error is None else ERROR_LOOK_MAX
     return RunLook(
         workflow=query.workflow,
+        workflows=None if query.tag is None else sorted(tagged),
         state=state,
         source=query.source,
         event_id=query.event_id,
@@ -130,7 +131,7 @@ def event_look(query: EventQuery) -> EventLook:
         id=query.id,
         since=0 if query.since is None else checked_time(query.since),
         without_runs=query.without_runs,
-        look=LOOK_MAX if is_filtered else limit + 1,
+        look=(FAR_LOOK_MAX if query.without_runs else LOOK_MAX) if is_filtered else limit + 1,
     )
 
 

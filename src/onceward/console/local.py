@@ -134,7 +134,13 @@ class LocalConsole:
         Raises:
             ConfigError: a filter cannot be used, or two do not go together.
         """
-        where = asking.run_look(query)
+        tagged: list[str] = []
+        if query.tag is not None:
+            asked.checked_texts(tag=query.tag)
+            tagged = [one.name for one in await self.workflows() if query.tag in one.tags]
+        where = asking.run_look(query, tagged)
+        if where.workflows == []:
+            return Page(items=[])
         found = await self._ask(self._store.look_for_runs, where)
         run_ids, after = found.run_ids[: query.limit], found.edge
         if len(found.run_ids) > query.limit:
@@ -377,6 +383,7 @@ class LocalConsole:
                 deadline_ms=row.deadline_ms,
                 is_in_code=row.name in self._app.workflows,
                 rules=None if row.rules is None else msgspec.json.decode(row.rules),
+                tags=[] if row.tags is None else msgspec.json.decode(row.tags),
             )
             for row in await self._app.registered()
         ]

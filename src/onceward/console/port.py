@@ -53,7 +53,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
         type: of an event of this type.
         subject: of an event about this.
         key: of this key.
-        tag: with this tag.
+        tag: of a workflow that has this tag, as it is registered now.
         since: accepted at this time or later.
         until: accepted before this time.
         problems: failed and held ones that nobody dismissed: the dead letters.

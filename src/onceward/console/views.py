@@ -403,6 +403,7 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: Millis | None = None
     is_in_code: bool = False
     rules: Any = None
+    tags: list[str] = []
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

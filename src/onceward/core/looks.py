@@ -19,6 +19,7 @@ class RunLook(msgspec.Struct, frozen=True):
     """Which runs a console looks for; as `RunFilter`, and bounded.
 
     Attributes:
+        workflows: of one of these.
         since: run ids from this one on, as `before` to those before one.
         created_since: accepted at this time or later.
         created_until: accepted before this time.
@@ -46,6 +47,7 @@ class RunLook(msgspec.Struct, frozen=True):
     parent: str | None = None
     error: str | None = None
     look: int = 10_000
+    workflows: list[str] | None = None
 
 
 class EventLook(msgspec.Struct, frozen=True):

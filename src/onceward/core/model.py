@@ -581,3 +581,4 @@ class WorkflowRow(msgspec.Struct, frozen=True):
     deadline_ms: int | None = None
     rules: str | None = None  # JSON: see `onceward.core.rules`
     retention: str | None = None  # JSON: a `onceward.core.retention.Keep`
+    tags: str | None = None  # JSON list; None where there are none

@@ -34,6 +34,9 @@ JUST_BEHIND = "-"
 FIRST_LOOK = 1_000
 """Most filters fill a page out of so few rows; the rest is looked at only where they do not."""
 
+FIRST_ERROR_LOOK = 500
+"""The same where the long texts of failures are looked into."""
+
 WALKS = frozenset({"look_runs", "look_live", "look_failures", "look_problems"})
 """Statements that go through rows one after the other, so that a look may be done in two."""
 
@@ -52,13 +55,14 @@ class ConsoleReads:
     def look_for_runs(self, where: RunLook) -> RunsFound:
         """Give the ids of runs, newest first, by looking at so many of them."""
         name = self._way_to(where)
-        if name not in WALKS or where.error is not None or where.look <= FIRST_LOOK:
+        first = FIRST_LOOK if where.error is None else FIRST_ERROR_LOOK
+        if name not in WALKS or where.look <= first:
             return self._look_at_runs(name, where)
-        found = self._look_at_runs(name, msgspec.structs.replace(where, look=FIRST_LOOK))
+        found = self._look_at_runs(name, msgspec.structs.replace(where, look=first))
         missing = where.limit - len(found.run_ids)
         if found.edge is None or missing <= 0:
             return found
-        look = where.look - FIRST_LOOK
+        look = where.look - first
         rest = self._look_at_runs(
             name, msgspec.structs.replace(where, before=found.edge, look=look, limit=missing)
         )
@@ -94,6 +98,7 @@ class ConsoleReads:
             look=where.look,
             limit=where.limit,
             workflow=where.workflow,
+            ids=None if where.workflows is None else msgspec.json.encode(where.workflows).decode(),
             state=where.state,
             source=where.source,
             event_id=where.event_id,

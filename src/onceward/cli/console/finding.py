@@ -27,7 +27,7 @@ _OPTIONS = (
     click.option("--type", metavar="TYPE", help="Of an event of this type."),
     click.option("--subject", metavar="TEXT", help="Of an event about this."),
     click.option("--key", metavar="TEXT", help="Of this key."),
-    click.option("--tag", metavar="NAME", help="With this tag."),
+    click.option("--tag", metavar="NAME", help="Of workflows with this tag."),
     click.option("--parent", metavar="RUN", help="Started or called by this run."),
     click.option("--since", type=Moment(), metavar="TIME", help="Accepted since then: 2h, 7d, or a date."),
     click.option("--until", type=Moment(), metavar="TIME", help="Accepted before then."),

@@ -718,12 +718,13 @@ where namespace = :namespace and instance = :instance and process_id <> :process
 order by process_id
 
 -- name: save_workflows
-insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules, retention)
-select :namespace, w.name, w.triggers, w.seen_at, w.deadline_ms, w.rules, w.retention
+insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules, retention, tags)
+select :namespace, w.name, w.triggers, w.seen_at, w.deadline_ms, w.rules, w.retention, w.tags
 from json_to_recordset(:workflows) as w (name text, triggers text, seen_at bigint, deadline_ms bigint,
-  rules text, retention text)
+  rules text, retention text, tags text)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
-  deadline_ms = excluded.deadline_ms, rules = excluded.rules, retention = excluded.retention
+  deadline_ms = excluded.deadline_ms, rules = excluded.rules, retention = excluded.retention,
+  tags = excluded.tags
 
 -- name: count_registration
 insert into {t}registry as old (namespace, registrations) values (:namespace, 1)

@@ -63,7 +63,7 @@ order by r.run_id
 -- For a console: lists that are filtered by columns in no index look at so many rows, and say where they
 -- stopped (is_edge), so that no question reads a million. What is listed is read by `listed`. The events
 -- and runs beside them are asked for one by one, by a select and not by exists: of that PostgreSQL may make
--- a hash of the whole table, 600 ms at 200,000.
+-- a hash of the whole table, 600 ms at 200,000. The list :ids names the workflows that a tag stands for.
 
 -- name: look_runs
 -- Newest first, by the primary key.
@@ -77,6 +77,7 @@ with looked as (
 select * from (
   select l.run_id, 0 as is_edge from looked l
   where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:ids as text) is null or l.workflow {in_ids})
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
@@ -106,6 +107,7 @@ with looked as (
 select * from (
   select l.run_id, 0 as is_edge from looked l
   where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:ids as text) is null or l.workflow {in_ids})
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
@@ -140,6 +142,7 @@ with looked as (
 select * from (
   select l.run_id, 0 as is_edge from looked l
   where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:ids as text) is null or l.workflow {in_ids})
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
@@ -179,6 +182,7 @@ with looked as (
 select * from (
   select l.run_id, 0 as is_edge from looked l
   where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:ids as text) is null or l.workflow {in_ids})
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
@@ -220,6 +224,7 @@ with looked as (
 select * from (
   select l.run_id, 0 as is_edge from looked l
   where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:ids as text) is null or l.workflow {in_ids})
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
@@ -256,6 +261,7 @@ with looked as (
 select * from (
   select l.run_id, 0 as is_edge from looked l
   where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:ids as text) is null or l.workflow {in_ids})
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
@@ -288,6 +294,7 @@ with looked as (
 select * from (
   select l.run_id, 0 as is_edge from looked l
   where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:ids as text) is null or l.workflow {in_ids})
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)
@@ -317,6 +324,7 @@ with looked as (
 select * from (
   select l.run_id, 0 as is_edge from looked l
   where (cast(:workflow as text) is null or l.workflow = :workflow)
+    and (cast(:ids as text) is null or l.workflow {in_ids})
     and (cast(:state as text) is null or l.state = :state)
     and (cast(:source as text) is null or l.source = :source)
     and (cast(:event_id as text) is null or l.event_id = :event_id)

@@ -231,10 +231,11 @@ where namespace = ?1 and process_id is not null
 select process_id from {t}process where namespace = ? and instance = ?
 
 -- name: save_workflow
-insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules, retention)
-values (?, ?, ?, ?, ?, ?, ?)
+insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules, retention, tags)
+values (?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
-  deadline_ms = excluded.deadline_ms, rules = excluded.rules, retention = excluded.retention
+  deadline_ms = excluded.deadline_ms, rules = excluded.rules, retention = excluded.retention,
+  tags = excluded.tags
 
 -- name: count_registration
 insert into {t}registry as old (namespace, registrations) values (?, 1)

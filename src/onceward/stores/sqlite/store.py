@@ -225,6 +225,7 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
                         row.deadline_ms,
                         row.rules,
                         row.retention,
+                        row.tags,
                     ),
                 )
             if workflows:

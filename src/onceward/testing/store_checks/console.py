@@ -58,6 +58,8 @@ def a_look_for_runs_takes_every_filter(stores: StoreFactory) -> None:
     assert found(subject="order-1", workflow="fulfil") == ["evt_1"]
     assert found(subject="order-1", workflow="invoice") == []
     assert found(source="github") == ["evt_2"]
+    assert found(workflows=["invoice", "nothing"], source="github") == ["evt_2"]
+    assert found(workflows=["fulfil"], source="github") == found(workflows=[]) == []
     assert found(created_since=START + 5, created_until=START + 6, source="github") == ["evt_2"]
     assert found(created_until=START + 5) == ["evt_1"]
     assert found(source="stripe", event_id="evt_3") == ["evt_3"]

@@ -52,8 +52,8 @@ def _call(method: str, path: str, operation: dict[str, Any]) -> Iterator[str]:
         yield f"<p>Body: {_kind(operation['requestBody']['content']['application/json']['schema'])}</p>"
     yield "<ul>"
     for status, response in operation["responses"].items():
-        schema = next(iter(response["content"].values()))["schema"]
-        yield f"<li><code>{status}</code> {escape(response['description'])} {_kind(schema)}</li>"
+        kinds = [_kind(content["schema"]) for content in response.get("content", {}).values()][:1]
+        yield f"<li><code>{status}</code> {escape(response['description'])} {' '.join(kinds)}</li>"
     yield "</ul></section>"
 
 

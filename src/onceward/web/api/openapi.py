@@ -97,6 +97,8 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
         is_needed = any(field.required for field in msgspec.structs.fields(endpoint.body))
         content = {"application/json": {"schema": schema_of[str(endpoint.body)]}}
         found["requestBody"] = {"required": is_needed, "content": content}
+    if endpoint.method == "GET" and endpoint.gives is not None:
+        found["responses"]["304"] = {"description": "The reply is that of the `ETag` in `If-None-Match`."}
     for status in sorted(statuses):
         found["responses"][str(status)] = {
             "description": _STATUSES[status],

@@ -24,6 +24,7 @@ from onceward.web.access import Principal
 from onceward.web.api import openapi, reading
 from onceward.web.api.bulks import Bulks
 from onceward.web.api.calls import ENDPOINTS, Call, Endpoint
+from onceward.web.api.conditional import conditional
 from onceward.web.api.docs_page import STYLE, docs_page
 from onceward.web.api.paths import event_of, parts_of
 from onceward.web.api.streams import STREAMS_MAX, Stream
@@ -130,6 +131,8 @@ class Api:
         given = await endpoint.answer(call)
         if isinstance(given, Stream):
             return given
+        if endpoint.method == "GET":
+            return conditional(scope, _encode(given), _JSON)
         return HttpResponse.of(200, _encode(given), _JSON)
 
     async def _send_stream(self, stream: Stream, scope: Scope, receive: Receive, send: Send) -> None:

@@ -228,6 +228,7 @@ create table {t}workflow (
     seen_at {int} not null,
     rules text,
     retention text,
+    tags text,
     primary key (namespace, name)
 ){packed};
 

@@ -41,7 +41,7 @@ class LifeTransactions(Transactions):
 
     def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Give what lets one transaction in, in the order in which they come."""
-        return self._turn  # type: ignore[return-value]  # it gives itself nothing to whoever enters
+        return self._turn
 
     def database(self, database: Database, what: str) -> Database:
         """Give where a transaction is; see the base."""

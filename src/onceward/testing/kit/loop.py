@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from onceward.authoring.current import frame_var
+
 T = TypeVar("T")
 
 WORKING_S = 0.5
@@ -25,11 +27,15 @@ WORKING_S = 0.5
 PATIENCE_S = 0.25
 """How long the loop waits for a thread to which it gave the word, in real time."""
 
-FOREIGN_S = 0.02
-"""Real time that sockets and threads that are not the app's get before time jumps."""
+FOREIGN_S, FOREIGN_ROUNDS = 0.005, 4
+"""Real time that sockets and threads that are not the app's get before time jumps. In rounds, since a
+process that is stopped for a while loses one of them only."""
 
-REPLY_S = 2.0
-"""Real time that a database gets for its reply to a transaction of the app's."""
+BODY_S, BODY_ROUNDS = 0.02, 25
+"""The same while the body of a step runs that does not sleep: it waits for such a socket or thread."""
+
+REPLY_S, REPLY_ROUNDS = 0.1, 20
+"""The same while a transaction of the app's waits for its database."""
 
 PASSED_OVER_MAX = 1_000
 """After so many turns of the loop sockets are looked at although others have something to do: it may be
@@ -42,6 +48,9 @@ UNWIND_ROUNDS = 3
 """How often tasks are cancelled when a life ends, before they are thrown away."""
 
 CLOSES_MAX = 20
+
+SLEEPS = "_set_result_unless_cancelled"
+"""What the timer of `asyncio.sleep` calls."""
 
 OUR_THREADS = ("onceward-", "asyncio_")
 
@@ -97,12 +106,9 @@ class _Selector(selectors.DefaultSelector):
             return found
         if self.loop.working > 0:
             return super().select(WORKING_S)
-        if self.loop.has_replies_due() and self.loop.has_foreign():
-            found = super().select(REPLY_S)
-            if found:
-                return found
-        elif self.loop.has_foreign():
-            found = super().select(FOREIGN_S)
+        seconds, rounds = self.loop.patience()
+        for _ in range(rounds):
+            found = super().select(seconds)
             if found:
                 return found
         self.loop.fell_quiet()
@@ -119,6 +125,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         working: threads of the app that run now and do not wait for this loop.
         on_still: called when nothing goes on, before that counts as quiet: it may find something.
         has_replies_due: whether somebody talks with a database, which answers soon, in real time.
+        has_bodies: whether the body of a step runs.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -126,6 +133,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.working = 0
         self.on_still: Callable[[], None] = lambda: None
         self.has_replies_due: Callable[[], bool] = lambda: False
+        self.has_bodies: Callable[[], bool] = lambda: False
         self._is_asked = False  # `on_still` was called since time last went on
         self._quiet: asyncio.Future[None] | None = None
         self._turns: dict[int, _Turn] = {}  # by thread that runs code of the app
@@ -181,6 +189,26 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._now = max(self._now, at)
         self._is_asked = False
         return True
+
+    def patience(self) -> tuple[float, int]:
+        """Give how long to wait in real time before time jumps: seconds of a round, and rounds."""
+        if not self.has_foreign():
+            return 0.0, 0
+        if self.has_replies_due():
+            return REPLY_S, REPLY_ROUNDS
+        if self.has_bodies() and not self._has_sleepers():
+            return BODY_S, BODY_ROUNDS
+        return FOREIGN_S, FOREIGN_ROUNDS
+
+    def _has_sleepers(self) -> bool:
+        """Say whether somebody sleeps in the body of a step, by `asyncio.sleep`."""
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        return any(
+            not timer.cancelled()
+            and getattr(timer._callback, "__name__", "") == SLEEPS  # type: ignore[attr-defined]
+            and timer._context.get(frame_var) is not None  # type: ignore[attr-defined]
+            for timer in timers
+        )
 
     def has_foreign(self) -> bool:
         """Say whether sockets or threads are about that are not the app's own."""
@@ -238,6 +266,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """Run *callback* soon; a thread of the app that asks for a coroutine waits for it."""
+        if self.is_closed():  # a thread of a dead life, which hears nothing any more
+            return asyncio.Handle(callback, args, self, context)
         turn = self._turns.get(threading.get_ident())
         if turn is None:
             return super().call_soon_threadsafe(callback, *args, context=context)
@@ -336,5 +366,5 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Let transactions that were cancelled hear from their databases that they are rolled back."""
         until = time.monotonic() + UNWIND_S
         while self.has_replies_due() and self.has_foreign() and time.monotonic() < until:
-            selectors.DefaultSelector.select(self._selector, UNWIND_S / 10)  # type: ignore[attr-defined]
+            selectors.DefaultSelector.select(self._selector, REPLY_S)  # type: ignore[attr-defined]
             self.turn()

@@ -72,6 +72,11 @@ SAME_ID = Advice(
     "event-id", "a redelivery made another run: the source must give the same event id for it each time"
 )
 BUSINESS = Advice("key_scope", 'a restart or replay makes a new key: @app.step(key_scope="business")')
+OTHER_KEY = Advice(
+    "key_scope",
+    'it has key_scope="business" and is known by something else, which a restart or replay makes anew: pass the '
+    "step's IdempotencyKey on",
+)
 STUCK = Advice(
     "tolerate",
     "the second try trips over what the first left: ctx.step.ensure(…), or write so that twice is once",
@@ -104,7 +109,7 @@ def advice_for(seen: Sequence[Effect], *, same: str = "") -> Advice:
 
     Args:
         seen: every time it happened, in order; at least one.
-        same: why it may have been told twice: ``new id``, ``redelivered``, ``restart`` or nothing.
+        same: why it may have been told twice: ``new id``, ``redelivered``, ``restart``, ``replay`` or nothing.
     """
     first = seen[0]
     if same == "new id":
@@ -118,8 +123,11 @@ def advice_for(seen: Sequence[Effect], *, same: str = "") -> Advice:
     if first.step == THREAD:
         return IN_A_THREAD
     keys = [effect.key for effect in seen]
-    if same == "restart" and None not in keys:
-        return BUSINESS
+    if same in ("restart", "replay"):
+        if first.of_business:
+            return OTHER_KEY
+        if None not in keys:
+            return BUSINESS
     if any(effect.clash for effect in seen):
         return SAME_BODY
     if first.kind == "rows":

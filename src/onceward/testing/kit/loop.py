@@ -24,12 +24,12 @@ T = TypeVar("T")
 WORKING_S = 0.5
 """How long the loop waits for a working thread before it looks again; the thread wakes it at once."""
 
-PATIENCE_S = 0.25
-"""How long the loop waits for a thread to which it gave the word, in real time."""
+PATIENCE_S, PATIENCE_ROUNDS = 0.05, 20
+"""How long the loop waits for a thread to which it gave the word, in real time. In rounds, since a process
+that is stopped for a while loses one of them only."""
 
 FOREIGN_S, FOREIGN_ROUNDS = 0.005, 4
-"""Real time that sockets and threads that are not the app's get before time jumps. In rounds, since a
-process that is stopped for a while loses one of them only."""
+"""Real time that sockets and threads that are not the app's get before time jumps, in rounds."""
 
 BODY_S, BODY_ROUNDS = 0.02, 25
 """The same while the body of a step runs that does not sleep: it waits for such a socket or thread."""
@@ -64,6 +64,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self.may_begin = threading.Event()
+        self.is_ending = False  # its function has returned, and the loop hears of it next
         self.answered = 0
         self._asked = 0
         self._is_over = False
@@ -85,7 +86,9 @@ class _Turn:
         """Wait until the thread is through, or has asked for more than it was answered."""
         self.answered = answered
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._asked > answered, PATIENCE_S)
+            for _ in range(PATIENCE_ROUNDS):
+                if self._changed.wait_for(lambda: self._is_over or self._asked > answered, PATIENCE_S):
+                    return
 
 
 class _Selector(selectors.DefaultSelector):
@@ -240,8 +243,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                     raise concurrent.futures.CancelledError
                 return function(*args, **kwargs)
             finally:
-                self._turns.pop(ident, None)
-                turn.stop()
+                turn.is_ending = True
 
         return call
 
@@ -266,9 +268,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """Run *callback* soon; a thread of the app that asks for a coroutine waits for it."""
+        turn = self._turns.get(threading.get_ident())
+        if turn is not None and turn.is_ending:
+            # Only now, or the next thread's result could come first.
+            del self._turns[threading.get_ident()]
+            try:
+                return self.call_soon_threadsafe(callback, *args, context=context)
+            finally:
+                turn.stop()
         if self.is_closed():  # a thread of a dead life, which hears nothing any more
             return asyncio.Handle(callback, args, self, context)
-        turn = self._turns.get(threading.get_ident())
         if turn is None:
             return super().call_soon_threadsafe(callback, *args, context=context)
         handle = super().call_soon_threadsafe(self._asked, turn, callback, args, context=context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onceward.testing.kit.outside import BETWEEN, NOBODY, Effect
+from onceward.testing.kit.outside import BETWEEN, NOBODY, THREAD, Effect
 
 PAGE = "docs/run-twice.md"
 
@@ -16,8 +16,8 @@ class Advice:
 
     Attributes:
         tool: its short name, for programs: ``keyed``, ``key-or-ensure``, ``ensure``, ``draw``, ``upsert``,
-            ``step``, ``key``, ``event-id``, ``key_scope``, ``tolerate``, or ``first`` where the workflow does
-            not end well even without a crash.
+            ``transaction``, ``step``, ``await``, ``key``, ``event-id``, ``key_scope``, ``tolerate``, or ``first``
+            where the workflow does not end well even without a crash.
         text: one line for people.
     """
 
@@ -27,6 +27,11 @@ class Advice:
 
 IN_A_STEP = Advice("step", "it happens between steps, at every attempt: move it into a step, ctx.step.run(…)")
 NO_RUN = Advice("step", "it happens outside any run, at every delivery: move it into a step of a workflow")
+IN_A_THREAD = Advice(
+    "keyed",
+    "a thread that a body starts itself knows neither step nor key: use asyncio.to_thread, or hand it the step's "
+    "IdempotencyKey",
+)
 SEND_KEY = Advice(
     "keyed", "it sends no idempotency key: keyed(client), or a parameter of type IdempotencyKey"
 )
@@ -51,8 +56,13 @@ ROWS = Advice(
 )
 ROWS_DRAWN = Advice(
     "draw",
-    "the row has an id drawn in the body: commit it with the step, @app.transaction, or draw the id in a step of its own "
+    "the row has an id, or a time, drawn in the body: commit it with the step, @app.transaction, or draw the id in a step of its own "
     "and INSERT … ON CONFLICT DO NOTHING",
+)
+ROWS_CHANGED = Advice(
+    "transaction",
+    "the row is changed again: commit it with the step, @app.transaction, or write what it is to be, not by how much "
+    "it changes",
 )
 ONE_RUN = Advice(
     "key",
@@ -62,9 +72,19 @@ SAME_ID = Advice(
     "event-id", "a redelivery made another run: the source must give the same event id for it each time"
 )
 BUSINESS = Advice("key_scope", 'a restart or replay makes a new key: @app.step(key_scope="business")')
+OTHER_KEY = Advice(
+    "key_scope",
+    'it has key_scope="business" and is known by something else, which a restart or replay makes anew: pass the '
+    "step's IdempotencyKey on",
+)
 STUCK = Advice(
     "tolerate",
     "the second try trips over what the first left: ctx.step.ensure(…), or write so that twice is once",
+)
+LOST = Advice(
+    "await",
+    "a crash keeps it from happening, and nobody does it then: the body must end when it is done; await it in a step, "
+    "and start no thread or task that outlives the body",
 )
 FIRST = Advice(
     "first",
@@ -89,7 +109,7 @@ def advice_for(seen: Sequence[Effect], *, same: str = "") -> Advice:
 
     Args:
         seen: every time it happened, in order; at least one.
-        same: why it may have been told twice: ``new id``, ``redelivered``, ``restart`` or nothing.
+        same: why it may have been told twice: ``new id``, ``redelivered``, ``restart``, ``replay`` or nothing.
     """
     first = seen[0]
     if same == "new id":
@@ -100,12 +120,19 @@ def advice_for(seen: Sequence[Effect], *, same: str = "") -> Advice:
         return NO_RUN
     if first.step == BETWEEN:
         return IN_A_STEP
+    if first.step == THREAD:
+        return IN_A_THREAD
     keys = [effect.key for effect in seen]
-    if same == "restart" and None not in keys:
-        return BUSINESS
+    if same in ("restart", "replay"):
+        if first.of_business:
+            return OTHER_KEY
+        if None not in keys:
+            return BUSINESS
     if any(effect.clash for effect in seen):
         return SAME_BODY
     if first.kind == "rows":
+        if first.is_replacing:
+            return ROWS_CHANGED
         return ROWS if len({effect.detail for effect in seen}) < len(seen) else ROWS_DRAWN
     if not first.knows_keys:
         return ENSURE

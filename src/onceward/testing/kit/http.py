@@ -154,7 +154,7 @@ class HttpWorld:
         Raises:
             ConfigError: the test says no answer for it.
         """
-        from onceward.testing.kit.outside import Effect, here
+        from onceward.testing.kit.outside import Effect
 
         self._outside.check_alive()
         plain = urlunsplit(urlsplit(asked.url)._replace(query="", fragment=""))
@@ -165,7 +165,7 @@ class HttpWorld:
         body = asked.body.decode("utf-8", "replace")[:BODY_CHARS_SHOWN]
         detail = f"{plain} {body}".strip()
         key = asked.headers.get(route.key_header) if route.knows_keys else None
-        step = here()
+        step = self._outside.here()
         if key is None:
             answer = _answer(route.reply, asked)
             if answer.status >= REFUSED:

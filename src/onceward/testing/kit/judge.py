@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from onceward.core.states import RunState
-from onceward.testing.kit.advice import NOT_STARTED, STUCK, Advice, advice_for, advice_for_end
+from onceward.testing.kit.advice import LOST, NOT_STARTED, STUCK, Advice, advice_for, advice_for_end
 from onceward.testing.kit.outside import Effect
 from onceward.testing.kit.points import Point
 from onceward.testing.kit.report import Finding, Outcome, Report
@@ -76,6 +76,7 @@ def judged(
     usual_ends = Counter(end[:2] for end in reference.ends)
     usual_runs = sum(name == workflow for name, _, _ in reference.ends)
     found: dict[tuple[str, str], list[_Case]] = {}
+    lost: dict[tuple[str, str], list[_Case]] = {}
     stuck: dict[str, list[tuple[str, str]]] = {}
     outcomes = []
     for seen in variants:
@@ -93,6 +94,9 @@ def judged(
             for group, effects in doubled.items():
                 found.setdefault(group, []).append(_Case(moment, same, effects, len(effects)))
         is_safe = not doubled
+        for group, effects in _missing(seen, usual, usual_ends).items():
+            is_safe = False
+            lost.setdefault(group, []).append(_Case(moment, same, effects, len(effects)))
         may_end_otherwise = (
             is_on_purpose or moment == OTHER_ORDER or (same == "retry" and not seen.was_steered)
         )
@@ -101,7 +105,10 @@ def judged(
             stuck.setdefault(end, []).append((moment, error))
         outcomes.append(Outcome(moment, tuple(_end(end) for end in seen.ends), is_safe))
     findings = [_finding(group, usual.get(group, usual_runs), cases) for group, cases in found.items()]
-    findings += [_stuck(end, cases) for end, cases in stuck.items()]
+    has_ended_well = all(state == ends for name, state, _ in reference.ends if name == workflow)
+    if has_ended_well:  # or its end says it already
+        findings += [_stuck(end, cases) for end, cases in stuck.items()]
+        findings += [_lost(group, usual[group], cases) for group, cases in lost.items()]
     outside = tuple((step, name, count) for (step, name), count in usual.items())
     if not any(name == workflow for name, _, _ in reference.ends):
         findings.insert(0, _never(workflow, "no run", "no event started it", NOT_STARTED))
@@ -146,6 +153,20 @@ def _doubled(effects: list[Effect], usual: Counter[tuple[str, str]]) -> dict[tup
     }
 
 
+def _missing(
+    seen: Seen, usual: Counter[tuple[str, str]], usual_ends: Counter[tuple[str, str]]
+) -> dict[tuple[str, str], list[Effect]]:
+    """Give what happened less often than it should, where the runs ended as if it had."""
+    if seen.same not in ("", "redelivered") or Counter(end[:2] for end in seen.ends) != usual_ends:
+        return {}
+    if seen.moment == OTHER_ORDER:
+        return {}
+    groups: dict[tuple[str, str], list[Effect]] = {group: [] for group in usual}
+    for effect in seen.effects:
+        groups.setdefault(_group(effect), []).append(effect)
+    return {group: mine for group, mine in groups.items() if len(mine) < usual[group]}
+
+
 def _of_business(
     doubled: dict[tuple[str, str], list[Effect]], workflow: str
 ) -> dict[tuple[str, str], list[Effect]]:
@@ -187,6 +208,13 @@ def _odd_ends(seen: Seen, usual: Counter[tuple[str, str]]) -> list[tuple[str, st
         elif state == RunState.FAILED and BY_DESIGN not in error:
             odd.append((workflow, error))
     return odd
+
+
+def _lost(group: tuple[str, str], expected: int, cases: list[_Case]) -> Finding:
+    """Give the finding of what a crash keeps from happening at all."""
+    times = min(case.times for case in cases)
+    moments = tuple(case.moment for case in cases)
+    return Finding(group[0] or "(a step)", group[1], times, expected, moments, (), LOST)
 
 
 def _stuck(workflow: str, cases: list[tuple[str, str]]) -> Finding:

@@ -28,7 +28,7 @@ from onceward.testing.clock import EPOCH_MS, SeededEntropy
 from onceward.testing.kit.homes import Home
 from onceward.testing.kit.lent import LifeTransactions
 from onceward.testing.kit.loop import VirtualLoop
-from onceward.testing.kit.outside import Outside
+from onceward.testing.kit.outside import NOBODY, THREAD, Outside
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -38,6 +38,9 @@ T = TypeVar("T")
 
 YEAR_MS: Millis = 365 * 86_400_000
 POLL_MS: Millis = 30 * 86_400_000
+
+PROMISE_SECRET = "for-tests-" * 5  # nobody guesses a token there
+"""For an app that is told its own in production."""
 
 JUMPS_MAX = 20_000
 """How often time may jump before a run is said to never end."""
@@ -98,6 +101,7 @@ class Place:
             linger_ms=100 * YEAR_MS if stays else 0,
             instance=home.instance,
             notify=False,
+            promise_secret=app.settings.promise_secret or PROMISE_SECRET,
         )
 
 
@@ -106,9 +110,17 @@ def borrowed(app: App) -> Iterator[None]:
     """Use a user's app for lives of a test, and give it back as it was, and Python's `random` with it."""
     names = ("settings", "_worker", "_pid", "_receiver", "_syncs", "_opening")
     kept, drawn = {name: getattr(app, name) for name in names}, random.getstate()
+    hook = threading.excepthook
+
+    def hear(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, Killed):  # threads of a dead process end without a word
+            hook(args)
+
+    threading.excepthook = hear
     try:
         yield
     finally:
+        threading.excepthook = hook
         random.setstate(drawn)
         for name, value in kept.items():
             setattr(app, name, value)
@@ -205,6 +217,8 @@ class Life:
         worker.workflow_threads = _Threads(self, place.settings.concurrency, "onceward-workflow")
         transactions = worker.transactions = self.transactions = LifeTransactions(worker)
         loop.has_replies_due = lambda: transactions.is_talking
+        loop.has_bodies = lambda: bool(self.bodies())
+        place.outside.whose = self.whose
         app._wire(worker)
         worker.ends._is_watching = True  # every run ends in this process: nobody need ask twice a second
         app._worker, app._pid = worker, os.getpid()
@@ -300,6 +314,16 @@ class Life:
         """Give all runs, the oldest first."""
         assert self.database is not None
         return list(reversed(self.database.runs(RunFilter(limit=1_000))))
+
+    def bodies(self) -> list[str]:
+        """Give the steps whose bodies run now."""
+        executions = [] if self.worker is None else self.worker.executions.values()
+        return [str(key) for execution in executions for key in execution.steps_in_flight]
+
+    def whose(self) -> str:
+        """Give whose code runs here that belongs to no run by its context: a thread's that a body started."""
+        bodies = [] if threading.get_ident() == self._thread else self.bodies()
+        return NOBODY if not bodies else bodies[0] if len(bodies) == 1 else THREAD
 
     def open_runs(self) -> list[RunRow]:
         """Give the runs that are neither over nor held."""

@@ -17,19 +17,25 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from onceward.authoring.current import frame_var
+
 T = TypeVar("T")
 
 WORKING_S = 0.5
 """How long the loop waits for a working thread before it looks again; the thread wakes it at once."""
 
-PATIENCE_S = 0.25
-"""How long the loop waits for a thread to which it gave the word, in real time."""
+PATIENCE_S, PATIENCE_ROUNDS = 0.05, 20
+"""How long the loop waits for a thread to which it gave the word, in real time. In rounds, since a process
+that is stopped for a while loses one of them only."""
 
-FOREIGN_S = 0.02
-"""Real time that sockets and threads that are not the app's get before time jumps."""
+FOREIGN_S, FOREIGN_ROUNDS = 0.005, 4
+"""Real time that sockets and threads that are not the app's get before time jumps, in rounds."""
 
-REPLY_S = 2.0
-"""Real time that a database gets for its reply to a transaction of the app's."""
+BODY_S, BODY_ROUNDS = 0.02, 25
+"""The same while the body of a step runs that does not sleep: it waits for such a socket or thread."""
+
+REPLY_S, REPLY_ROUNDS = 0.1, 20
+"""The same while a transaction of the app's waits for its database."""
 
 PASSED_OVER_MAX = 1_000
 """After so many turns of the loop sockets are looked at although others have something to do: it may be
@@ -43,6 +49,9 @@ UNWIND_ROUNDS = 3
 
 CLOSES_MAX = 20
 
+SLEEPS = "_set_result_unless_cancelled"
+"""What the timer of `asyncio.sleep` calls."""
+
 OUR_THREADS = ("onceward-", "asyncio_")
 
 
@@ -55,6 +64,7 @@ class _Turn:
 
     def __init__(self) -> None:
         self.may_begin = threading.Event()
+        self.is_ending = False  # its function has returned, and the loop hears of it next
         self.answered = 0
         self._asked = 0
         self._is_over = False
@@ -76,7 +86,9 @@ class _Turn:
         """Wait until the thread is through, or has asked for more than it was answered."""
         self.answered = answered
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or self._asked > answered, PATIENCE_S)
+            for _ in range(PATIENCE_ROUNDS):
+                if self._changed.wait_for(lambda: self._is_over or self._asked > answered, PATIENCE_S):
+                    return
 
 
 class _Selector(selectors.DefaultSelector):
@@ -97,12 +109,9 @@ class _Selector(selectors.DefaultSelector):
             return found
         if self.loop.working > 0:
             return super().select(WORKING_S)
-        if self.loop.has_replies_due() and self.loop.has_foreign():
-            found = super().select(REPLY_S)
-            if found:
-                return found
-        elif self.loop.has_foreign():
-            found = super().select(FOREIGN_S)
+        seconds, rounds = self.loop.patience()
+        for _ in range(rounds):
+            found = super().select(seconds)
             if found:
                 return found
         self.loop.fell_quiet()
@@ -119,6 +128,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         working: threads of the app that run now and do not wait for this loop.
         on_still: called when nothing goes on, before that counts as quiet: it may find something.
         has_replies_due: whether somebody talks with a database, which answers soon, in real time.
+        has_bodies: whether the body of a step runs.
     """
 
     def __init__(self, seconds: float = 0.0) -> None:
@@ -126,6 +136,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.working = 0
         self.on_still: Callable[[], None] = lambda: None
         self.has_replies_due: Callable[[], bool] = lambda: False
+        self.has_bodies: Callable[[], bool] = lambda: False
         self._is_asked = False  # `on_still` was called since time last went on
         self._quiet: asyncio.Future[None] | None = None
         self._turns: dict[int, _Turn] = {}  # by thread that runs code of the app
@@ -182,6 +193,26 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._is_asked = False
         return True
 
+    def patience(self) -> tuple[float, int]:
+        """Give how long to wait in real time before time jumps: seconds of a round, and rounds."""
+        if not self.has_foreign():
+            return 0.0, 0
+        if self.has_replies_due():
+            return REPLY_S, REPLY_ROUNDS
+        if self.has_bodies() and not self._has_sleepers():
+            return BODY_S, BODY_ROUNDS
+        return FOREIGN_S, FOREIGN_ROUNDS
+
+    def _has_sleepers(self) -> bool:
+        """Say whether somebody sleeps in the body of a step, by `asyncio.sleep`."""
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        return any(
+            not timer.cancelled()
+            and getattr(timer._callback, "__name__", "") == SLEEPS  # type: ignore[attr-defined]
+            and timer._context.get(frame_var) is not None  # type: ignore[attr-defined]
+            for timer in timers
+        )
+
     def has_foreign(self) -> bool:
         """Say whether sockets or threads are about that are not the app's own."""
         if len(self._selector.get_map()) > 1:  # type: ignore[attr-defined]  # one is the loop's own
@@ -212,8 +243,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                     raise concurrent.futures.CancelledError
                 return function(*args, **kwargs)
             finally:
-                self._turns.pop(ident, None)
-                turn.stop()
+                turn.is_ending = True
 
         return call
 
@@ -239,6 +269,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Handle:
         """Run *callback* soon; a thread of the app that asks for a coroutine waits for it."""
         turn = self._turns.get(threading.get_ident())
+        if turn is not None and turn.is_ending:
+            # Only now, or the next thread's result could come first.
+            del self._turns[threading.get_ident()]
+            try:
+                return self.call_soon_threadsafe(callback, *args, context=context)
+            finally:
+                turn.stop()
+        if self.is_closed():  # a thread of a dead life, which hears nothing any more
+            return asyncio.Handle(callback, args, self, context)
         if turn is None:
             return super().call_soon_threadsafe(callback, *args, context=context)
         handle = super().call_soon_threadsafe(self._asked, turn, callback, args, context=context)
@@ -336,5 +375,5 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Let transactions that were cancelled hear from their databases that they are rolled back."""
         until = time.monotonic() + UNWIND_S
         while self.has_replies_due() and self.has_foreign() and time.monotonic() < until:
-            selectors.DefaultSelector.select(self._selector, UNWIND_S / 10)  # type: ignore[attr-defined]
+            selectors.DefaultSelector.select(self._selector, REPLY_S)  # type: ignore[attr-defined]
             self.turn()

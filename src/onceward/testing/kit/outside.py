@@ -22,6 +22,9 @@ Kind = Literal["noted", "http", "rows"]
 NOBODY = "(no run)"
 """In place of a step: code that belongs to no run."""
 
+THREAD = "(a thread)"
+"""In place of a step: a thread that one of several bodies started itself, and that knows none of them."""
+
 BETWEEN = "(between steps)"
 """In place of a step: a workflow's code outside any step."""
 
@@ -36,7 +39,8 @@ class Effect:
         step: whose body did it, ``(between steps)`` or ``(no run)``.
         key: what it is known by outside; the same key again is the same effect. None where nothing is.
         detail: what exactly it was, for people.
-        is_replacing: it puts something in a place of its own, so that the place is the key.
+        is_replacing: it puts something in a place of its own, so that the place is the key; of rows: none
+            was added.
         knows_keys: whether the other side could have taken a key.
         clash: the same key came with other content, which the other side refused.
         of_business: the workflow whose step did it, where that has ``key_scope="business"``; else empty.
@@ -66,6 +70,7 @@ class Outside:
         self.http = HttpWorld(self)
         self.on_effect: Callable[[Effect], None] = lambda _effect: None
         self.check_alive: Callable[[], None] = lambda: None
+        self.whose: Callable[[], str] = lambda: NOBODY  # of code that belongs to no run, by its context
         self.tables: list[Table] = []
         self._seen: set[tuple[str, str]] = set()
         self._lock = threading.RLock()
@@ -85,7 +90,7 @@ class Outside:
             Whether it is new; False where the key was there already.
         """
         text = ", ".join(f"{word}={shown(value)}" for word, value in detail.items())
-        return self.note(Effect("noted", name, here(), None if key is None else str(key), text))
+        return self.note(Effect("noted", name, self.here(), None if key is None else str(key), text))
 
     def table(self, connect: Connect, name: str, *, empty: bool = False) -> None:
         """Watch a table: a row that is new or changed is an effect.
@@ -103,6 +108,11 @@ class Outside:
         return sum(effect.name == name for effect in self.effects)
 
     # --- for the kit ----------------------------------------------------------------------------
+
+    def here(self) -> str:
+        """Give the step whose body runs this, also in a thread that the body started."""
+        step = here()
+        return self.whose() if step == NOBODY else step
 
     def note(self, effect: Effect) -> bool:
         """Keep an effect, if it is new; then the process may die of it."""
@@ -143,9 +153,11 @@ class Outside:
     def look_at_tables(self, step: str) -> None:
         """Note the rows that are new since the last look as effects of *step*."""
         for table in self.tables:
-            for row in table.look():
-                with self._lock:
-                    self.effects.append(Effect("rows", f"rows of {table.name}", step, None, row))
+            rows, is_change = table.look()
+            with self._lock:
+                for row in rows:
+                    name = f"rows of {table.name}"
+                    self.effects.append(Effect("rows", name, step, None, row, is_replacing=is_change))
 
 
 def here() -> str:

@@ -13,7 +13,7 @@ from typing import Literal
 from onceward.core import failpoints
 from onceward.core.errors import OncewardError, Permanent, ReplyLost
 from onceward.testing.kit.life import Life
-from onceward.testing.kit.outside import BETWEEN, NOBODY, Effect
+from onceward.testing.kit.outside import BETWEEN, NOBODY, THREAD, Effect
 
 _KINDS = ("accept", "step_start", "save", "sleep", "end")
 _WATCHED = frozenset(
@@ -121,7 +121,7 @@ class Points:
         self._pass(point)
 
     def _effect(self, effect: Effect) -> None:
-        where = effect.step if effect.step in (BETWEEN, NOBODY) else f"in {effect.step}"
+        where = effect.step if effect.step in (BETWEEN, NOBODY, THREAD) else f"in {effect.step}"
         self._pass(Point("effect", f"{effect.step} {effect.name}", f"{where}, right after {effect.name}"))
 
     def _asleep(self) -> None:

@@ -15,12 +15,12 @@ WIDTH_MAX = 60
 
 @dataclass(frozen=True)
 class Finding:
-    """One effect that happened more often than it should.
+    """One effect that happened more often than it should, or less.
 
     Attributes:
         step: whose body did it; ``(between steps)``, ``(no run)``, or the workflow for a run itself.
         effect: what.
-        times: how often at most, in one variant.
+        times: how often at most, in one variant; at least, where it is less than expected.
         expected: how often when nothing goes wrong.
         moments: in which variants, in order.
         examples: what was seen the time that it happened most.
@@ -43,7 +43,7 @@ class Outcome:
     Attributes:
         moment: where the process died, or how the events came.
         ends: the runs, as ``workflow: state``.
-        is_safe: nothing happened too often, and the runs ended as they should.
+        is_safe: everything happened as often as it should, and the runs ended as they should.
     """
 
     moment: str
@@ -57,7 +57,7 @@ class Report:
 
     Attributes:
         workflow: its name.
-        findings: what happened too often, the worst first; empty where all is safe.
+        findings: what happened too often, or not at all; empty where all is safe.
         outcomes: one for each variant.
         ends: how the runs end when nothing goes wrong.
         effects: what happens outside then, as ``(step, effect, times)``.
@@ -73,7 +73,7 @@ class Report:
 
     @property
     def is_safe(self) -> bool:
-        """Say whether something was seen outside, and nothing more often than it should."""
+        """Say whether something was seen outside, and everything as often as it should."""
         return not self.findings and bool(self.effects)
 
     def assert_safe(self) -> None:
@@ -115,9 +115,10 @@ class Report:
                     f"{self.workflow} does not end as it should with nothing going wrong, so what crashes do is not yet known."
                 )
             else:
+                is_lost = any(one.times < one.expected for one in self.findings)
                 yield (
                     f"{self.workflow} is not safe to run twice: {unsafe} of {deaths} crashes and doubled deliveries "
-                    "did something again."
+                    f"did something again{', or not at all' if is_lost else ''}."
                 )
             yield ""
             rows = [("step", "effect", "times", "first seen")]

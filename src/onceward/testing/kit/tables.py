@@ -67,12 +67,14 @@ class Table:
         self.close()
         self._rows, self._first = Counter(), None
 
-    def look(self) -> list[str]:
-        """Give the rows that are new or changed since the last look; a table that is missing has none."""
-        rows = self._read()
-        new = rows - self._rows
+    def look(self) -> tuple[list[str], bool]:
+        """Give the rows that are new or changed since the last look, and whether none was added.
+
+        A table that is missing has no rows.
+        """
+        rows, before = self._read(), self._rows
         self._rows = rows
-        return sorted(new.elements())
+        return sorted((rows - before).elements()), rows.total() <= before.total()
 
     def close(self) -> None:
         """Close the connection that is kept from look to look."""

@@ -342,7 +342,7 @@ def test_a_plain_workflow_that_is_steered_away_does_not_go_on(store_url: str) ->
     @app.workflow()
     def flow(ctx: SyncContext) -> int:
         if ctx.generation == 1:
-            ctx.step.run("slow", asyncio.sleep, 20)
+            ctx.step.run("slow", asyncio.sleep, 600)  # longer than this test may take
             reached.append(ctx.generation)
         return ctx.generation
 
@@ -356,9 +356,7 @@ def test_a_plain_workflow_that_is_steered_away_does_not_go_on(store_url: str) ->
         execution = app.worker.executions.get(run_id)
         return execution is not None and bool(execution.steps_in_flight)
 
-    began = time.monotonic()
     assert run_app(app, scenario) == 2
-    assert time.monotonic() - began < 10
     assert reached == []
 
 

@@ -86,6 +86,8 @@ class Shop:
             self.undoing,
             self.slow,
             self.slow_plain,
+            self.slow_once,
+            self.slow_once_plain,
             self.many,
             self.killer,
             self.blocker,
@@ -345,6 +347,30 @@ class Shop:
         ctx.step.run("long", self.act_plain, None, seconds)
         value: float = ctx.step.run("after", self.act_plain, seconds)
         return value
+
+    async def slow_once(self, ctx: Context, seconds: float) -> float:
+        """Like `slow`, for a body that is cut off: when it begins again it is quick."""
+        await ctx.step.run("before", self.act)
+        await ctx.step.run("long", self.act_once, seconds)
+        value: float = await ctx.step.run("after", self.act, seconds)
+        return value
+
+    def slow_once_plain(self, ctx: SyncContext, seconds: float) -> float:
+        """The same with plain bodies, which nothing can cut off."""
+        ctx.step.run("before", self.act_plain)
+        ctx.step.run("long", self.act_once_plain, seconds)
+        value: float = ctx.step.run("after", self.act_plain, seconds)
+        return value
+
+    async def act_once(self, seconds: float) -> None:
+        """Be long the first time."""
+        with self.ledger.body():
+            await asyncio.sleep(seconds if self.ledger.starts("long") == 1 else 0)
+
+    def act_once_plain(self, seconds: float) -> None:
+        """The same in a thread."""
+        with self.ledger.body():
+            threading.Event().wait(seconds if self.ledger.starts("long") == 1 else 0)
 
     async def patient(self, ctx: Context, seconds: float) -> float:
         """Like `slow`, with at most three attempts."""

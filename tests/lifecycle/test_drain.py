@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 from typing import Any
 
 import pytest
@@ -16,6 +15,9 @@ from tests.lifecycle.procs import Nursery
 from tests.lifecycle.test_takeover import begun
 
 SETTINGS: dict[str, Any] = {"lease": "1s", "poll": "50ms"}
+
+NEVER_OVER_S = 600.0
+"""Longer than a test may take: what ended before it was cut off."""
 
 
 async def test_a_step_that_ends_within_the_grace_is_saved_and_the_rest_given_back(nursery: Nursery) -> None:
@@ -36,24 +38,22 @@ async def test_a_step_that_ends_within_the_grace_is_saved_and_the_rest_given_bac
     check(nursery.store, nursery.ledger, kills=0, width=1)
 
 
-@pytest.mark.parametrize("workflow", ["slow", "slow_plain"])
+@pytest.mark.parametrize("workflow", ["slow_once", "slow_once_plain"])
 async def test_a_step_longer_than_the_grace_is_cut_off_and_runs_again(
     nursery: Nursery, workflow: str
 ) -> None:
     first = nursery.fork(**SETTINGS, grace="100ms")
     async with nursery.client(**SETTINGS) as shop:
-        run = await shop.app.start(shop[workflow], 3.0)
+        run = await shop.app.start(shop[workflow], NEVER_OVER_S)
         await begun(shop, "long")
-        began = time.monotonic()
         first.signal(signal.SIGTERM)
 
         assert first.wait() == 0, nursery.logs()
-        assert time.monotonic() - began < 2.5
         row = await run.row()
         assert (row.state, row.attempt, row.crashes) == (RunState.QUEUED, 1, 0)
 
         nursery.fork(**SETTINGS)
-        assert await run.result("20s") == 3.0
+        assert await run.result("20s") == NEVER_OVER_S
         assert await run.attempts() == []
     check(nursery.store, nursery.ledger, kills=1, width=1)
 
@@ -95,7 +95,7 @@ async def test_the_lease_is_renewed_while_a_process_drains(nursery: Nursery) -> 
 async def test_a_second_signal_ends_at_once_and_is_then_like_a_crash(nursery: Nursery) -> None:
     first = nursery.fork(**SETTINGS, grace="60s")
     async with nursery.client(**SETTINGS) as shop:
-        run = await shop.app.start(shop["slow"], 2.0)
+        run = await shop.app.start(shop["slow_once"], NEVER_OVER_S)
         await begun(shop, "long")
         first.signal(signal.SIGTERM)
 
@@ -103,13 +103,11 @@ async def test_a_second_signal_ends_at_once_and_is_then_like_a_crash(nursery: Nu
             return "draining" in first.text()
 
         await eventually_async(is_draining, what="the first signal's effect")
-        began = time.monotonic()
         first.signal(signal.SIGTERM)
 
         assert first.wait() != 0
-        assert time.monotonic() - began < 1.5
         nursery.fork(**SETTINGS)
-        assert await run.result("20s") == 2.0
+        assert await run.result("20s") == NEVER_OVER_S
         assert [attempt.outcome for attempt in await run.attempts()] == ["lost"]
 
 

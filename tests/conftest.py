@@ -1,4 +1,4 @@
-"""Fixtures for every test: one PostgreSQL for the whole session, a fresh database for each test."""
+"""Fixtures for every test: one PostgreSQL for the whole session, an empty store for each test."""
 
 from __future__ import annotations
 

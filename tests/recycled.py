@@ -7,6 +7,8 @@ in the catalog, and then the next test gets a new one.
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 
 LEAVES_WITHIN_MS = 10_000
@@ -31,6 +33,7 @@ select md5(string_agg(one, ',' order by one)) from (
   union all select c.oid || ' ' || c.xmin from pg_constraint c join relation r on conrelid = r.oid
   union all select oid || ' ' || xmin from pg_proc where pronamespace in (select oid from wanted)
   union all select s.setdatabase || ' ' || s.setrole || ' ' || s.xmin from pg_db_role_setting s
+    join pg_database d on d.oid = s.setdatabase and d.datname = current_database()
 ) as every(one)
 """
 
@@ -66,7 +69,7 @@ def emptied(dsn: str, schema: str, catalog: str, *, is_alone: bool) -> bool:
     return True
 
 
-def _catalog(connection: psycopg.Connection[tuple[object, ...]], schema: str, *, is_alone: bool) -> str:
+def _catalog(connection: psycopg.Connection[tuple[Any, ...]], schema: str, *, is_alone: bool) -> str:
     if connection.execute("select to_regclass(%s)", (f'"{schema}".migration',)).fetchone() == (None,):
         return "not migrated"
     migrations = connection.execute(f'select * from "{schema}".migration'.encode()).fetchall()

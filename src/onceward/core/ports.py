@@ -16,6 +16,9 @@ import msgspec
 from onceward.core.arrival import LooseProof
 from onceward.core.bulks import KeepsBulks
 from onceward.core.credentials import Credentials
+from onceward.core.filters import DeliveryFilter as DeliveryFilter
+from onceward.core.filters import EventFilter as EventFilter
+from onceward.core.filters import RunFilter as RunFilter
 from onceward.core.looks import ConsoleReads
 from onceward.core.model import (
     AttemptRow,
@@ -321,38 +324,6 @@ class Within(Protocol):
     def is_posted(self, outbox_id: str) -> Script[bool]:
         """Give what looks whether such a row is there for this transaction."""
         ...
-
-
-class RunFilter(msgspec.Struct, frozen=True):
-    """Which runs to list; newest first, keyset paging by run id."""
-
-    workflow: str | None = None
-    state: RunState | None = None
-    source: str | None = None
-    event_id: str | None = None
-    key: str | None = None
-    before: str | None = None
-    limit: int = 100
-    problems: bool = False  # failed and held runs that nobody dismissed
-
-
-class EventFilter(msgspec.Struct, frozen=True):
-    """Which events to list; newest first, keyset paging by (received_at, source, id)."""
-
-    source: str | None = None
-    type: str | None = None
-    subject: str | None = None
-    before: tuple[Millis, str, str] | None = None
-    limit: int = 100
-
-
-class DeliveryFilter(msgspec.Struct, frozen=True):
-    """Which deliveries to list; newest first, keyset paging by delivery id."""
-
-    source: str | None = None
-    outcome: str | None = None
-    before: str | None = None
-    limit: int = 100
 
 
 class Store(WaitStore, ConsoleReads, Credentials, KeepsBulks, Prunes, Notices, Protocol):

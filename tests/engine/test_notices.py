@@ -67,6 +67,15 @@ async def has(app: App, **wanted: Any) -> list[NoticeRow]:
     return await eventually_async(are, what=f"a notice with {wanted}")
 
 
+async def counted(app: App, values: dict[tuple[str, ...], int]) -> None:
+    """Wait until the process has counted so: it does when the store has told it."""
+
+    async def is_counted() -> bool:
+        return app.worker.counters.notices.values == values
+
+    await eventually_async(is_counted, what=f"{values} is counted")
+
+
 def soon(app: App) -> None:
     app.worker.noticing.retry = Retry(max_tries=1_000, base="10ms", cap="20ms")
 
@@ -81,7 +90,7 @@ def test_failed_and_held_runs_are_told_signed_and_without_payloads(store_url: st
             (held,) = (await app.emit("order.odd", {"card": "4242"}, id="evt_2")).runs
             await has(app, type="run.failed", state="told")
             await has(app, type="run.held", state="told")
-            assert app.worker.counters.notices.values == {("told",): 2}
+            await counted(app, {("told",): 2})
             return failed.run_id, held.run_id
 
         failed_id, held_id = run_app(app, scenario)
@@ -124,7 +133,7 @@ def test_a_receiver_that_fails_gets_the_same_notice_until_it_answers_2xx(store_u
             await app.emit("order.broken", {})
             (row,) = await has(app, state="told")
             assert (row.tries, row.trouble) == (3, None)
-            assert app.worker.counters.notices.values == {("failed",): 2, ("told",): 1}
+            await counted(app, {("failed",): 2, ("told",): 1})
 
         run_app(app, scenario)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,6 +17,7 @@ import requests
 from onceward import App, Context
 from onceward.outgoing import keyed
 from onceward.testing import Answer, AppInTest, Asked, Outside
+from onceward.testing.kit.patches import Late
 
 URL = "https://pay.example/charges"
 
@@ -136,3 +140,17 @@ def test_a_put_to_its_own_place_is_one_effect_however_often() -> None:
         outside.http.ask(Asked("PUT", f"https://pay.example/labels/{place}", {}, b""))
 
     assert outside.count("PUT https://pay.example/labels/*") == 2
+
+
+def test_a_client_that_a_step_imports_is_changed_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late_client.py").write_text("name = 'its own'")
+    monkeypatch.syspath_prepend(tmp_path)
+    late = Late({"late_client": lambda module: setattr(module, "name", f"not {module.name}")})
+    monkeypatch.setattr(sys, "meta_path", [late, *sys.meta_path])
+
+    assert import_module("late_client").name == "not its own"
+    del sys.modules["late_client"]
+    assert import_module("late_client").name == "its own"
+    del sys.modules["late_client"]

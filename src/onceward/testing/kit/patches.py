@@ -1,7 +1,7 @@
 """Leads what httpx, httpx2, requests and aiohttp send to the test's own services; nothing leaves the test.
 
 Below the clients of these libraries, where hooks of theirs have run: what `onceward.outgoing` adds
-is seen. Those that are installed are imported for it, since a step may import one in its body.
+is seen. A step may import one in its body, so those that are not imported yet are changed when they are.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import contextlib
 import functools
 import ssl
 import sys
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from onceward.testing.kit.http import Answer, Asked
@@ -26,19 +28,57 @@ TLS = ssl.PROTOCOL_TLS_CLIENT
 def patched(outside: Outside) -> Iterator[None]:
     """Answer every request of these libraries from *outside* for a while."""
     with contextlib.ExitStack() as stack:
-        if find_spec("httpx") is not None:
-            import httpx
-
-            _httpx(stack, httpx, outside)
-        if find_spec("httpx2") is not None:
-            import httpx2
-
-            _httpx(stack, httpx2, outside)
-        if find_spec("requests") is not None:
-            _requests(stack, outside)
-        if find_spec("aiohttp") is not None:
-            _aiohttp(stack, outside)
+        late = Late(
+            {
+                "httpx": lambda module: _httpx(stack, module, outside),
+                "httpx2": lambda module: _httpx(stack, module, outside),
+                "requests": lambda _: _requests(stack, outside),
+                "aiohttp": lambda _: _aiohttp(stack, outside),
+            }
+        )
+        sys.meta_path.insert(0, late)
+        stack.callback(sys.meta_path.remove, late)
         yield
+
+
+class Late(MetaPathFinder):
+    """Changes modules: those that are imported already at once, others when they are.
+
+    Importing them for it would take longer than many a test.
+
+    Args:
+        changes: what is done to which module.
+    """
+
+    def __init__(self, changes: Mapping[str, Callable[[Any], None]]) -> None:
+        self._changes = dict(changes)
+        for name in [name for name in changes if name in sys.modules]:
+            self._changes.pop(name)(sys.modules[name])
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Give the spec that the others find, with the change after the module's own code."""
+        change = self._changes.pop(fullname, None)
+        if change is None:
+            return None
+        for finder in [finder for finder in sys.meta_path if finder is not self]:
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                _afterwards(spec.loader, change)
+                return spec
+        return None
+
+
+def _afterwards(loader: Loader, change: Callable[[Any], None]) -> None:
+    """Let a loader, which is one module's alone, change what it has loaded."""
+    execute = loader.exec_module
+
+    def both(module: ModuleType) -> None:
+        execute(module)
+        change(module)
+
+    setattr(loader, "exec_module", both)  # noqa: B010 - a method, to the type checker
 
 
 def _put(stack: contextlib.ExitStack, owner: Any, name: str, value: Callable[..., Any]) -> None:

@@ -275,6 +275,35 @@ def test_what_is_new_begins_after_what_is_saved(store_url: str) -> None:
     assert result[2] == "slow"
 
 
+def test_a_step_that_was_kept_behind_one_that_runs_again_holds_nobody_up(store_url: str) -> None:
+    """The code is not taken for changed because it comes to a kept step late, now and at a later recall."""
+    app, ledger, seen = make_app(store_url), Ledger(), list[tuple[str, int, bool, bool]]()
+
+    @app.workflow
+    async def flow(ctx: Context) -> list[str]:
+        async def work(name: str) -> str:
+            (execution,) = app.worker.executions.values()
+            recall = execution.recall
+            seen.append((name, ctx.generation, recall._has_diverged, recall._patience is not None))
+            return await ledger.work(name)
+
+        first = await ctx.step.run("first", work, "first")
+        await ctx.step.sleep("nap", "60ms")  # it leaves memory
+        pair = await asyncio.gather(*(ctx.step.run("pair", work, one, item=one) for one in "ab"))
+        return [first, *pair, await ctx.step.run("last", work, "last")]
+
+    async def scenario() -> list[str]:
+        handle = await app.start(flow)
+        await handle.result("20s")
+        seen.clear()
+        await handle.restart(keep=["pair[a]", "last"], acknowledge=True)
+        return await handle.result("20s")
+
+    assert run_app(app, scenario) == ["first", "a", "b", "last"]
+    assert seen == [("first", 2, False, False), ("b", 2, False, False)]
+    assert ledger.ended == {"first": 2, "a": 1, "b": 2, "last": 1}
+
+
 async def has_saved(handle: RunHandle[Any], count: int) -> bool:
     return len([row for row in await handle.steps() if row.state == "done"]) >= count
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -236,6 +238,66 @@ def test_the_code_undoes_a_transaction_where_it_says_so(books: Books) -> None:
 
     assert run_app(books.app, scenario) == ["book"]
     assert things(books.url) == ["a", "row of a back, 5"]
+
+
+def test_what_may_be_committed_in_another_database_is_asked_about_before_it_is_undone(
+    store_url: str, tmp_path: Path, hooks: dict[tuple[str, str], Callable[[], None]]
+) -> None:
+    """Its process died between that commit and the save, and the run is cancelled before it is looked at again."""
+    elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+    make_table(elsewhere)
+    way, app = BY_NAME["sqlite3"], make_app(store_url)
+    app.transactions(way.connect(elsewhere), marker=True)
+    died = asyncio.Event()
+
+    @app.transaction
+    def book(connection: Any, what: str) -> str:
+        way.insert(connection, what)
+        return f"row of {what}"
+
+    @book.undo
+    @app.transaction
+    def unbook(connection: Any, row: str) -> None:
+        way.insert(connection, f"{row} back")
+
+    @app.workflow(undo="on_failure")
+    async def flow(ctx: Context) -> None:
+        await ctx.step.transaction("book", book, "a")
+        await ctx.step.wait_for("never", "never")
+
+    async def scenario() -> None:
+        def die() -> None:
+            (execution,) = app.worker.executions.values()
+            is_cancelled = threading.Event()
+
+            def cancel() -> None:
+                task = asyncio.ensure_future(app.run(execution.run_id).cancel())
+                task.add_done_callback(lambda _: is_cancelled.set())
+
+            # As another process would, not from within the body.
+            execution.loop.call_soon_threadsafe(cancel, context=contextvars.Context())
+            assert is_cancelled.wait(20)
+            execution.loop.call_soon_threadsafe(died.set)
+            raise ConnectionResetError
+
+        hooks["transaction.after_commit", "book"] = die
+        handle = await app.start(flow)
+        await asyncio.wait_for(died.wait(), 20)
+
+        async def is_held() -> bool:
+            return await handle.state() is RunState.HELD
+
+        await eventually_async(is_held)
+        (question,) = await handle.questions()
+        assert question.step == "book (outcome)"
+        with pytest.raises(ConfigError, match="does not say what step 'book' gave"):
+            await handle.answer("happened")
+        await handle.answer("happened", result="row of a")
+        with pytest.raises(RunWasCancelled):
+            await handle.result("20s")
+
+    run_app(app, scenario)
+    assert things(elsewhere) == ["a", "row of a back"]
 
 
 def test_a_plain_undo_of_a_transaction_and_a_transaction_that_undoes_a_step(sqlite_url: str) -> None:

@@ -4,7 +4,8 @@ The next one is handed out when the code is quiet, a new outcome like one that i
 ``asyncio.wait``, ``as_completed`` and races see each of them alone, and decide at every recall as
 they did the first time. What is not saved yet begins when all saved outcomes are handed out, since
 it came after them (RULINGS 17). Code that no longer asks for what is next was changed by a deploy:
-after some patience it gets its outcomes as it asks for them.
+after some patience it gets its outcomes as it asks for them. What a restart or a replay kept has
+its place in that order once the code asks for it.
 """
 
 from __future__ import annotations
@@ -153,6 +154,27 @@ class Recall:
             self._gone.discard(self._left.pop().seq)
         return self._left[-1] if self._left else None
 
+    def _following(self) -> StepRow | None:
+        """Give the outcome that is to be handed out next.
+
+        What a restart or a replay kept may be behind a step that runs again. So nothing waits for it
+        where the code has not come to it.
+        """
+        following = self._next()
+        if following is None or not self._is_kept_behind(following):
+            return following
+        return next(
+            (
+                row
+                for row in reversed(self._left)
+                if row.seq not in self._gone and not self._is_kept_behind(row)
+            ),
+            None,
+        )
+
+    def _is_kept_behind(self, row: StepRow) -> bool:
+        return row.origin is not None and row.seq not in self._waiting
+
     def has_queue(self) -> bool:
         """Say whether a new outcome must take its turn: other branches may be about to react."""
         if self._branches.has_threads:
@@ -210,7 +232,7 @@ class Recall:
 
     def _hand_out_next(self) -> bool:
         """Let one branch go on, or all newcomers; False when there was nothing to do now."""
-        following = self._next()
+        following = self._following()
         if following is not None and following.seq not in self._waiting and not self._has_diverged:
             if self._patience is None:
                 self._patience = self._loop.call_later(
@@ -249,7 +271,7 @@ class Recall:
     def _lose_patience(self, following: StepRow) -> None:
         """Take the code for changed, since it does not ask for what comes next."""
         self._patience = None
-        if self._next() is following and following.seq not in self._waiting:
+        if self._following() is following and following.seq not in self._waiting:
             self._has_diverged = True
         self.look_when_quiet()
 

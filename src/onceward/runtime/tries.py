@@ -100,6 +100,7 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
     """
     worker, key, options, facts = execution.worker, call.key, call.options, call.facts
     args, kwargs = call.args, call.kwargs
+    keeps_start = worker.transactions.keeps_start(options)
     tries = 0 if record is None else record.tries
     # A step that an operator's retry opened again has its whole time again.
     first_at = worker.now_ms() if record is None or tries == 0 else record.started_at
@@ -117,7 +118,7 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
     if options.key_memory_ms is not None:
         key_since = await key_memory.begin(execution, key, options, record)
     while True:
-        if not options.keeps_start:
+        if not keeps_start:
             await execution.durable()
         if worker.is_draining:
             await execution.parking.park(None)
@@ -126,7 +127,7 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
         tries += 1
         in_transaction = options.database is not None
         frame = Frame(execution, key, tries, options.key_scope, is_transaction=in_transaction)
-        if options.keeps_start:
+        if keeps_start:
             begun = unknown.begin(execution, call, frame, key_since or first_at)
             execution.keep_loaded(key)  # a stop waits for it, or the record would ask in vain
             try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onceward.authoring.options import Database
+from onceward.authoring.options import Database, StepOptions
 from onceward.core import errors, failpoints, ids
 from onceward.core.asked import clash
 from onceward.core.model import DeliveryRow, EventRow, OutboxRow, Posted, RunRow
@@ -69,6 +69,18 @@ class Transactions:
     def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Give what a transaction in the event loop is in: nothing, where they run side by side."""
         return contextlib.nullcontext()
+
+    def keeps_start(self, options: StepOptions) -> bool:
+        """Say whether that a try of a step begins is saved before it does.
+
+        Of a transaction in another database only its marker says that it was committed. So that a run
+        that is cancelled before it looks there again does not take it for undone, or for never begun.
+        """
+        database = options.database
+        if database is None or options.undo is None:
+            return options.keeps_start
+        found = self.default if database.connect is None else database
+        return found is not None and found.has_marker
 
     def database(self, database: Database, what: str) -> Database:
         """Give where a transaction is: its own place, or the app's.

@@ -59,6 +59,8 @@ def test_a_failed_run_is_retried_and_the_page_follows(shop: Shop, site: Site, op
     expect(page.locator("#head")).to_contain_text("the payment service is away")
     page.get_by_text("Traceback").first.click()
     expect(page.locator("#head pre")).to_contain_text("ConnectionError")
+    page.get_by_role("link", name="Go to the step charge").click()
+    expect(page.locator("details.step[open] .failure").first).to_be_in_viewport()
     press(page, "Retry")
 
     expect(page.locator("h1 .state")).to_have_text("completed")  # without a reload

@@ -94,6 +94,7 @@ class Pages:
         begin, end = number(given, "from"), number(given, "to")
         window = Window(begin, end) if begin is not None and end is not None else None
         line = timeline(detail, self._renderer.now(), window)
+        part = Part.of(line.steps, number(given, "at"))
         return self._renderer.page(
             request,
             "run.html",
@@ -101,7 +102,8 @@ class Pages:
                 "detail": detail,
                 "run": detail.run,
                 "line": line,
-                "part": Part.of(line.steps, number(given, "at")),
+                "part": part,
+                "last_failed": last_failed(part),
                 "way": groups.way_of(detail.run) if detail.run.is_open_problem else None,
                 "did": did(given.get("did"), given.get("effect")),
                 "questions": [(step, asked_of(step)) for step in detail.steps if step.question is not None],
@@ -273,6 +275,12 @@ def did(verb: str | None, effect: str | None) -> str | None:
         return PROMISE_ENDED.get(effect or "")
     replies = (cell.reply for (_, known), cell in TABLE.items() if known == verb and cell.effect == effect)
     return next(replies, None)
+
+
+def last_failed(part: Part) -> int | None:
+    """Give the place of the last failed step among those that are shown; None where none of them failed."""
+    places = [place for place, lane in enumerate(part.steps) if lane.step and lane.step.state == "failed"]
+    return places[-1] if places else None
 
 
 def awaited(detail: RunDetail) -> list[StepView]:

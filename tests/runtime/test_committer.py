@@ -7,10 +7,13 @@ import itertools
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
 from onceward.core import errors
 from onceward.core.model import EventRow, StepKey, StepRow
 from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Begun, Store
 from onceward.core.states import StepState
+from onceward.runtime.commits import Writer
 from onceward.runtime.committer import Committer, PendingAdvance
 
 
@@ -40,13 +43,14 @@ class _Writer:
 def committer_on(
     store: object,
     *,
+    writer: Writer | None = None,
     elapsed_s: Callable[[], float] = lambda: 0.0,
     took: Callable[[float], None] = lambda _: None,
 ) -> Committer:
     numbers = itertools.count()
     return Committer(
         cast("Store", store),
-        _Writer(),
+        writer or _Writer(),
         batch_ids=lambda: f"batch_{next(numbers)}",
         draw=lambda: 0.0,
         elapsed_s=elapsed_s,
@@ -84,6 +88,49 @@ def test_what_is_added_while_the_store_waits_is_committed_with_what_it_is_filled
             (advance.run_id, len(advance.steps)) for batch in store.batches for advance in batch.advances
         ]
         assert sorted(saved) == [("run_0", 1), ("run_1", 1), ("run_2", 1)]
+
+    asyncio.run(scenario())
+
+
+class _Away(_Store):
+    """Cannot be reached."""
+
+    def apply(self, process_id: str, epoch: int, batch: Batch) -> BatchResult:
+        self.batches.append(batch)
+        raise errors.StoreUnavailable("The store is away.")
+
+
+class _Telling(_Writer):
+    """Tells of an error at once."""
+
+    def submit(self, call: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        try:
+            call()
+        except errors.StoreUnavailable as error:
+            done(None, error)
+
+
+def test_a_process_that_stops_waits_no_longer_for_a_store_that_is_away() -> None:
+    """Neither what waits to be tried again, nor what a run adds when it hears of that."""
+
+    async def scenario() -> None:
+        store = _Away()
+        committer = committer_on(store, writer=_Telling())
+        tried, late = (PendingAdvance(f"run_{n}", 1, 1, asyncio.get_running_loop()) for n in range(2))
+        committer.add(tried)
+        await asyncio.sleep(0)  # the next round commits
+        assert len(store.batches) == 1
+        assert not tried.future.done()
+
+        committer.close()
+        committer.add(late)
+
+        for one in (tried, late):
+            with pytest.raises(errors.StoreUnavailable, match="stopping"):
+                await one.future
+        with pytest.raises(errors.StoreUnavailable, match="stopping"):
+            await committer.accept([])
+        assert len(store.batches) == 1
 
     asyncio.run(scenario())
 

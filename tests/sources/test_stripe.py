@@ -365,3 +365,12 @@ def test_an_api_key_is_no_signing_secret(key: str) -> None:
         Stripe(secrets=[NEW, key])
 
     assert key not in str(refused.value)
+
+
+def test_two_headers_that_a_proxy_joined_are_refused_whichever_comes_first() -> None:
+    source = Stripe(secrets="whsec_joined_0123456789")
+    good = source.sign(b"{}", 1_760_000_000_000)["Stripe-Signature"]
+
+    for joined in (f"{good}, t=1,v1=00", f"t=1,v1=00, {good}", f"{good}, {good}", f"{good},{good}"):
+        with pytest.raises(SignatureInvalid):
+            source.verify(HttpRequest.of(b"{}", {"Stripe-Signature": joined}), 1_760_000_000_000)

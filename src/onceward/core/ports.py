@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from onceward.core.arrival import LooseProof
 from onceward.core.bulks import KeepsBulks
 from onceward.core.credentials import Credentials
 from onceward.core.filters import DeliveryFilter as DeliveryFilter
@@ -32,17 +31,16 @@ from onceward.core.model import (
     OutboxRow,
     ProcessRow,
     PromiseRow,
-    RefusalRow,
     RunRow,
     Skip,
     SkippedRow,
     StepKey,
     StepRow,
-    UnparsedRow,
     WaitRow,
     WorkflowRow,
 )
 from onceward.core.notices import Notices
+from onceward.core.receipt_ports import Receipts
 from onceward.core.retention import Prunes
 from onceward.core.states import RunState
 from onceward.core.wait_ports import Awaited as Awaited
@@ -268,7 +266,7 @@ class Look(msgspec.Struct, frozen=True):
     registry: int = 0  # registrations of workflows so far
 
 
-class Store(WaitStore, ConsoleReads, Credentials, KeepsBulks, Prunes, Notices, Protocol):
+class Store(WaitStore, ConsoleReads, Credentials, KeepsBulks, Prunes, Notices, Receipts, Protocol):
     """Where events and runs are kept. Every method blocks; each is one transaction.
 
     Raises:
@@ -431,38 +429,6 @@ class Store(WaitStore, ConsoleReads, Credentials, KeepsBulks, Prunes, Notices, P
 
     def keep_body(self, delivery_id: str, body: bytes) -> None:
         """Add the body to a delivery whose event has another payload than it brought."""
-        ...
-
-    def first_under(self, source: str, proof: LooseProof, now: Millis) -> str:
-        """Give the hash of what came first under a signature, which is remembered now if it is new.
-
-        What was remembered of signatures that are long refused for their age goes, a few at a time.
-        """
-        ...
-
-    # deliveries that are not events
-    def keep_unparsed(self, row: UnparsedRow) -> None:
-        """Keep a delivery that cannot be read, or count it where it is kept already."""
-        ...
-
-    def unparsed(self, where: DeliveryFilter) -> list[UnparsedRow]:
-        """Give the unparsed deliveries, newest first, without their bodies; the outcome is not looked at."""
-        ...
-
-    def unparsed_delivery(self, delivery_id: str) -> UnparsedRow | None:
-        """Give one unparsed delivery, or None."""
-        ...
-
-    def forget_unparsed(self, row: UnparsedRow) -> None:
-        """Drop an unparsed delivery: it was read, and is kept with its events."""
-        ...
-
-    def add_refusals(self, rows: Sequence[RefusalRow]) -> None:
-        """Add to the counts of refused deliveries; the newer samples stay."""
-        ...
-
-    def refusals(self, source: str | None) -> list[RefusalRow]:
-        """Give the counts of refused deliveries, the latest first."""
         ...
 
     def skipped(self, source: str, event_id: str) -> list[SkippedRow]:

@@ -195,6 +195,9 @@ class Committer:
         Gives what the store found, and when the batch was sent that says so, by `elapsed_s`.
         """
         future: asyncio.Future[Taken] = self._loop.create_future()
+        if self._is_closed:
+            future.set_exception(_stopping())
+            return future
         self._accepts.append(_PendingAccept(accepts, future))
         self._schedule()
         return future
@@ -204,6 +207,9 @@ class Committer:
 
         Whoever adds it fills it right afterwards, so what goes at once is what was added before it.
         """
+        if self._is_closed:
+            self._loop.call_soon(self._fail_part, ([], [pending], []), _stopping())
+            return
         self._schedule()
         self._advances.append(pending)
 
@@ -411,7 +417,7 @@ class Committer:
         if self._retry is not None:
             self._retry.cancel()
         retried, self._retried = self._retried, []
-        self._fail_all(retried, errors.StoreUnavailable("This process is stopping.", todo="Send it again."))
+        self._fail_all(retried, _stopping())
         self._commits.close()
 
     @property
@@ -436,6 +442,10 @@ def _first_few(pendings: list[_PendingAccept]) -> int:
         if events > OPERATIONS_MAX:
             return max(number, 1)
     return len(pendings)
+
+
+def _stopping() -> errors.StoreUnavailable:
+    return errors.StoreUnavailable("This process is stopping.", todo="Send it again.")
 
 
 def _again(error: errors.StoreUnavailable) -> errors.StoreUnavailable:

@@ -197,7 +197,8 @@ class Execution(Journal):
             self.stopping = "lost"  # the loop is being closed under us; the lease decides
         except errors.OncewardError:
             self.stopping = "lost"
-            _log.exception("run %s of %s: its end cannot be stored", self.run_id, self.run.workflow)
+            if not self.worker.is_closing:  # else whoever takes the run over goes on with it
+                _log.exception("run %s of %s: its end cannot be stored", self.run_id, self.run.workflow)
 
     async def _call_workflow(self) -> Any:
         args, kwargs = self.workflow.unpack(self.event)

@@ -87,6 +87,9 @@ def time_and_signatures(
             times.append(value)
         if part in (time_field, signature_field):
             raise SignatureInvalid(f"{header} has a {part.decode()} without a value")
+        if name not in (time_field, signature_field) and name.strip() in (time_field, signature_field):
+            # Two headers that a proxy joined; which of them counts is not for us to choose.
+            raise SignatureInvalid(f"{header} has white space around a field")
     if len(times) != 1:
         raise SignatureInvalid(f"{header} has {len(times)} timestamps")
     if not signatures:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import re
+from pathlib import Path
+from typing import Any
 
-import psycopg
+import pytest
 
+from onceward import App, Context, Event, RunHandle, RunState, event
+from onceward.testing.servers import PostgresServer
 from tests.engine.running import run_app
-from tests.perf.counting import CountedApp, VirtualProcess, three_steps
+from tests.helpers import eventually_async
+from tests.perf.counting import VirtualProcess, three_steps
 
 TRANSACTIONS_PER_S_MAX = 2
-WINDOWS = 5
 
 
 def test_an_idle_process_makes_at_most_two_transactions_a_second() -> None:
@@ -29,34 +33,44 @@ def test_an_idle_process_makes_at_most_two_transactions_a_second() -> None:
     assert process.run(scenario) <= TRANSACTIONS_PER_S_MAX * seconds
 
 
-def test_an_idle_process_leaves_the_server_alone(postgres_dsn: str) -> None:
-    """The same as PostgreSQL counts it; backends tell it of what they did within a second."""
-    app = CountedApp(postgres_dsn)
-    three = three_steps(app)
-    seconds = 3
-    limit = TRANSACTIONS_PER_S_MAX * (seconds + 1)
+@pytest.mark.parametrize("notify", [True, False], ids=["notify", "no notify"])
+def test_an_idle_process_leaves_the_server_alone(talkative: PostgresServer, notify: bool) -> None:
+    """The same by the server's own log, in real time, with one run that waits and others that ended."""
+    log = talkative.home.path / "postgres.log"
+    app = App(talkative.create_database(f"idle_{notify}".lower()), notify=notify)
+    seconds = 6
 
-    def transactions() -> int:
-        with contextlib.closing(psycopg.connect(postgres_dsn, dbname="postgres", autocommit=True)) as outside:
-            row = outside.execute(
-                "select xact_commit + xact_rollback from pg_stat_database where datname = %s",
-                [postgres_dsn.rpartition("/")[2]],
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
+    @app.workflow(on="order.placed", key=event.payload["order"], once="ever")
+    async def order(ctx: Context, placed: Event) -> None:
+        await ctx.step.run("note", abs, -1)
+        if placed.payload["waits"]:
+            await ctx.step.wait_for("paid", "order.paid", subject="o", timeout="1h")
+
+    async def is_waiting(run: RunHandle[Any]) -> bool:
+        return await run.state() is RunState.WAITING
 
     async def scenario() -> int:
-        await (await app.start(three, 1)).result()
-        await asyncio.sleep(2)
-        # The server's own vacuum may fall into a window, or a late report of what came before.
-        counts: list[int] = []
-        while len(counts) < WINDOWS and min(counts, default=limit + 1) > limit:
-            counts.append(await in_a_window())
-        return min(counts)
-
-    async def in_a_window() -> int:
-        before = await asyncio.to_thread(transactions)
+        waiting = (await app.emit("order.placed", {"order": 1, "waits": True})).runs[0]
+        await (await app.emit("order.placed", {"order": 2, "waits": False})).runs[0].result()
+        await eventually_async(lambda: is_waiting(waiting))
+        before = len(transactions(log))
         await asyncio.sleep(seconds)
-        return await asyncio.to_thread(transactions) - before
+        return len(transactions(log)) - before
 
-    assert run_app(app, scenario) <= limit
+    assert 0 < run_app(app, scenario) <= TRANSACTIONS_PER_S_MAX * seconds
+
+
+def transactions(log: Path) -> list[str]:
+    """Give what began each transaction: ``begin``, or a statement outside of one."""
+    began: list[str] = []
+    inside: set[str] = set()
+    for pid, name in re.findall(
+        r"^(\d+)\|LOG:  (?:execute|statement:?) (\S+)", log.read_text(), re.MULTILINE
+    ):
+        if pid not in inside:
+            began.append(name)
+        if "begin" in name:
+            inside.add(pid)
+        elif "commit" in name or "rollback" in name:
+            inside.discard(pid)
+    return began

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-
-import pytest
 
 from onceward.testing.servers import PostgresServer
 from tests.engine.running import run_app
@@ -16,13 +13,6 @@ RUNS = 300
 
 CLAIMS_MAX = 2
 """Suspects are claimed one at a time, by a statement of their own."""
-
-
-@pytest.fixture(scope="module")
-def talkative() -> Iterator[PostgresServer]:
-    """A server that writes every statement into its log, with the backend that executed it."""
-    with PostgresServer(durable=False, settings={"log_statement": "all", "log_line_prefix": "%p|"}) as server:
-        yield server
 
 
 def transactions(log: str) -> list[list[str]]:

@@ -18,6 +18,7 @@ import msgspec
 from onceward.authoring.options import Database, StepOptions
 from onceward.core import errors, failpoints, ids
 from onceward.core.asked import clash
+from onceward.core.ids import DELIVERY_ID_PREFIX
 from onceward.core.model import DeliveryRow, EventRow, OutboxRow, Posted, RunRow
 from onceward.core.ports import Accept, Within
 from onceward.runtime.accepting import accept_registered
@@ -240,7 +241,7 @@ class Outbox:
             accept = self._accept_of(posted)
             accepted = await self._worker.accept(accept)
             if accepted.is_clash:
-                await self._tell_of_clash(accept.event)
+                await self._tell_of_clash(accept.event, row.outbox_id)
         except errors.StoreUnavailable:
             return False  # the next look tries again
         except (errors.OncewardError, msgspec.MsgspecError) as error:
@@ -265,8 +266,11 @@ class Outbox:
         run = msgspec.structs.replace(run, created_at=now, deadline_at=deadline_at, is_claimed=False)
         return Accept(event, [worker.placed(run, worker.routes.of(run.workflow))])
 
-    async def _tell_of_clash(self, event: EventRow) -> None:
-        """Record that the id had other content: with the event, as of a provider's delivery."""
+    async def _tell_of_clash(self, event: EventRow, outbox_id: str) -> None:
+        """Record that the id had other content: with the event, as of a provider's delivery.
+
+        Once, also where two processes took it in at once: its id is that of the outbox's row.
+        """
         _log.error(
             "event %r of %r was emitted within a transaction and exists with other content; the first stays",
             event.id,
@@ -274,7 +278,7 @@ class Outbox:
         )
         text = event.payload or ""
         row = DeliveryRow(
-            delivery_id=self._worker.ids.delivery_id(),
+            delivery_id=DELIVERY_ID_PREFIX + outbox_id,
             source=event.source,
             event_id=event.id,
             received_at=event.received_at,

@@ -25,6 +25,7 @@ WORDS: dict[str, str] = {
     "wait, promise": "a run's pause for an event; for a token that is completed once from outside",
     "cancel, dismiss": "end a run from outside, clean-up steps still run; take a failed run off the list of open problems",
     "process": "what holds a lease and runs code: a worker, or a web process with the app embedded",
+    "notice": "a signed request to an address of yours that a run failed or is held; owed until it is told or given up",
     "dead letter": "a failed or held run that nobody dismissed, or a delivery that could not be read",
 }
 """A word, or two that belong together, with its meaning in a phrase; a test compares them with the docs."""

@@ -33,6 +33,7 @@ from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
 from onceward.core.states import RunState, StepState
 from onceward.runtime import ending, fixed, promising, starts, waiting
+from onceward.runtime.body import call_body
 from onceward.runtime.branches import LAST_WORDS_ROUNDS, Branches
 from onceward.runtime.cancel import Cancel
 from onceward.runtime.functions import facts_of, is_coroutine_function
@@ -41,7 +42,7 @@ from onceward.runtime.parking import Parking
 from onceward.runtime.recall import Recall
 from onceward.runtime.records import deadline_error, error_text, failure_of
 from onceward.runtime.tracing import GoSpan, safely
-from onceward.runtime.tries import UNDO, Call, call_body, run_step
+from onceward.runtime.tries import UNDO, Call, run_step
 from onceward.runtime.undoing import Undoing, judged_and_undone
 from onceward.runtime.waiting import Waits
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from onceward.authoring.current import Frame, frame_var
+from onceward.authoring.current import Frame
 from onceward.authoring.keys import key_place
 from onceward.authoring.made import not_awaited
 from onceward.authoring.options import StepOptions
@@ -24,10 +24,9 @@ from onceward.core.model import Millis, StepKey, StepRow
 from onceward.core.states import StepState
 from onceward.core.unknown import Begun, begun_of
 from onceward.runtime import key_memory, unknown
+from onceward.runtime.body import run_body
 from onceward.runtime.functions import FunctionFacts, is_coroutine_function
 from onceward.runtime.records import error_text, failure_of, one_line
-from onceward.runtime.threads import NotBegun
-from onceward.runtime.tracing import StepSpan, safely
 from onceward.runtime.transactions.commit import TransactionTry
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class Call:
         place, kwargs = key_place(check), self.kwargs
         if place is not None:
             kwargs = place.filled(self.args, kwargs, frame.idempotency_key)
-        told = await _body(
+        told = await run_body(
             execution, frame, check, self.args, kwargs, self.options, is_coroutine_function(check)
         )
         if frame.accepts:
@@ -87,8 +86,8 @@ class Call:
         return told
 
 
-async def run_step(execution: Execution, call: Call, record: StepRow | None) -> Any:
-    """Give the result of a step that has none yet.
+def run_step(execution: Execution, call: Call, record: StepRow | None) -> Coroutine[Any, Any, Any]:
+    """Give the result of a step that has none yet, once it is awaited.
 
     Args:
         execution: the run.
@@ -98,110 +97,264 @@ async def run_step(execution: Execution, call: Call, record: StepRow | None) -> 
     Raises:
         StepFailed: the tries are used up, or one failed for good.
     """
-    worker, key, options, facts = execution.worker, call.key, call.options, call.facts
-    args, kwargs = call.args, call.kwargs
-    keeps_start = worker.transactions.keeps_start(options)
-    tries = 0 if record is None else record.tries
-    # A step that an operator's retry opened again has its whole time again.
-    first_at = worker.now_ms() if record is None or tries == 0 else record.started_at
-    if record is not None and record.wake_at is not None:
-        await execution.parking.back_off(record.wake_at)
-    begun = begun_of(record)
-    if begun is not None and (options.if_unknown != "retry" or begun.is_asked):
-        found = await unknown.settle(execution, call, begun, tries, first_at)
-        if found.happened:
-            return await _happened(execution, call, found, first_at, begun.try_number)
-        begun = record = None
-        tries, first_at = (0, worker.now_ms()) if found.by_person else (tries, first_at)
-    # What an undo must know: a try that ended so that it may have taken effect, whatever the next ones say.
-    doubt, begun, key_since = begun, None, None
-    if options.key_memory_ms is not None:
-        key_since = await key_memory.begin(execution, key, options, record)
-    while True:
-        if not keeps_start:
-            await execution.durable()
-        if worker.is_draining:
-            await execution.parking.park(None)
-        if key_since is not None:
-            key_memory.check(execution, key, options, key_since, tries)
-        tries += 1
-        in_transaction = options.database is not None
-        frame = Frame(execution, key, tries, options.key_scope, is_transaction=in_transaction)
-        if keeps_start:
-            begun = unknown.begin(execution, call, frame, key_since or first_at)
-            execution.keep_loaded(key)  # a stop waits for it, or the record would ask in vain
+    return _Tries(execution, call, record).result()
+
+
+class _Tries:
+    """One step's tries in this go: `result` goes from one to the next, the rest is done with one.
+
+    It is made for every step that runs, so what each try needs are plain calls; a coroutine of its own
+    has only what waits for the store or for a person anyway.
+    """
+
+    __slots__ = (
+        "begun",
+        "call",
+        "doubt",
+        "execution",
+        "first_at",
+        "keeps_start",
+        "key_since",
+        "record",
+        "tries",
+    )
+
+    def __init__(self, execution: Execution, call: Call, record: StepRow | None) -> None:
+        self.execution = execution
+        self.call = call
+        self.record = record
+        self.tries = 0 if record is None else record.tries
+        # A step that an operator's retry opened again has its whole time again.
+        self.first_at = (
+            execution.worker.now_ms() if record is None or record.tries == 0 else record.started_at
+        )
+        self.keeps_start = execution.worker.transactions.keeps_start(call.options)
+        self.begun: Begun | None = None  # what is kept of the try under way, where that is kept
+        # What an undo must know: a try that ended so that it may have taken effect, whatever the next ones say.
+        self.doubt: Begun | None = None
+        # When the step's key was first handed out, where its receiver forgets keys.
+        self.key_since: Millis | None = None
+
+    async def result(self) -> Any:
+        """Give the step's result, after as many tries as its options allow."""
+        execution, call = self.execution, self.call
+        worker, options = execution.worker, call.options
+        if self.record is not None and (past := await self._past(self.record)) is not None:
+            found, tries = past
+            return await self._happened(found, self.first_at, tries)
+        if options.key_memory_ms is not None:
+            self.key_since = await key_memory.begin(execution, call.key, options, self.record)
+        while True:
+            if not self.keeps_start:
+                await execution.durable()
+            if worker.is_draining:
+                await execution.parking.park(None)
+            frame = self._next_frame()
+            if self.keeps_start:
+                await self._keep_start(frame)
+            task = asyncio.current_task(execution.loop)
+            kwargs, began_at = self._kwargs(frame), self._began_at()
             try:
-                await execution.durable()
-            finally:
-                execution.may_unload(key)
-        task = asyncio.current_task(execution.loop)
-        if facts.key_place is not None:
-            kwargs = facts.key_place.filled(args, kwargs, frame.idempotency_key)
-        began_at = worker.now_ms() if tries > 1 or record is not None else first_at
-        began_at = began_at if key_since is None else key_since
-        try:
-            if failpoints.is_armed():
-                failpoints.hit("step.before_body", str(key))
-                # A process that was stopped right here for longer than its lease must not begin.
-                await execution.durable()
-            if options.database is not None:
-                one = TransactionTry(
-                    execution, frame, call.function, facts, options.database, began_at, call.kind
-                )
-                value = await _body(execution, frame, one, args, kwargs, options, True)
-                execution.check_usable()
+                if failpoints.is_armed():
+                    failpoints.hit("step.before_body", str(call.key))
+                    # A process that was stopped right here for longer than its lease must not begin.
+                    await execution.durable()
+                function, is_async = self._function(frame, began_at)
+                value = await run_body(execution, frame, function, call.args, kwargs, options, is_async)
+                if not frame.is_transaction:
+                    text, value = self._stored(frame, value)
+            except BaseException as error:  # a body may raise anything; it is the step's failure
+                if self._is_not_its_own(error, task):
+                    raise
+                failure = error
+            else:
+                if frame.is_transaction:
+                    execution.check_usable()  # its checkpoint is committed
+                else:
+                    row = call.row(execution, StepState.DONE, began_at, tries=self.tries, output=text)
+                    execution.save(row, frame.accepts)
                 if execution.recall.has_queue():
                     await execution.recall.take_turn()
                 return value
-            value = await _body(execution, frame, call.function, args, kwargs, options, facts.is_async)
-            if failpoints.is_armed():
-                failpoints.hit("step.after_body", str(key))
-            if frame.made is not None and (forgotten := frame.made.take_forgotten(execution.loop)):
-                raise not_awaited(forgotten, f"the body of step {str(key)!r}")
-            text, value = facts.result.round_trip(
-                value if call.kind != UNDO else None,  # nobody asks for what an undo returns
-                what=f"The result of step {str(key)!r}",
-                limit_bytes=worker.settings.value_bytes_max,
-            )
-        except asyncio.CancelledError as error:
-            if execution.is_from_outside(error):
-                kept = None if begun is None else begun.to_text()
-                row = call.row(execution, StepState.CUT, key_since or first_at, tries=tries, begun=kept)
-                execution.save(row)
-                raise
-            failure: BaseException = error
-        except GeneratorExit as error:
-            if not _is_raised_here(task):
-                raise  # the coroutine is being thrown away together with its event loop
-            failure = error
-        except BaseException as error:  # noqa: BLE001 - a body may raise anything; it is the step's failure
-            failure = error
-        else:
-            row = call.row(execution, StepState.DONE, began_at, tries=tries, output=text)
-            execution.save(row, frame.accepts)
-            if execution.recall.has_queue():
-                await execution.recall.take_turn()
-            return value
-        execution.check_usable()
-        is_doubtful = begun is not None and retry.is_unknown(failure)
-        begun = None if begun is None else msgspec.structs.replace(begun, why=one_line(failure))
-        if begun is not None and is_doubtful and options.if_unknown in ("ask", "check"):
-            found = await unknown.settle(execution, call, begun, tries - 1, key_since or first_at)
+            happened = await self._failed(frame, failure)
+            if happened is not None:
+                return await self._happened(happened, began_at, self.tries)
+
+    # --- before a body ---
+
+    async def _past(self, record: StepRow) -> tuple[unknown.Found, int] | None:
+        """Wait for the next try's time, or find out what became of the last.
+
+        Returns:
+            What it came to and which try it was, where it took effect; else None, and the next may begin.
+        """
+        if record.wake_at is not None:
+            await self.execution.parking.back_off(record.wake_at)
+        begun, options = begun_of(record), self.call.options
+        if begun is not None and (options.if_unknown != "retry" or begun.is_asked):
+            found = await unknown.settle(self.execution, self.call, begun, self.tries, self.first_at)
             if found.happened:
-                return await _happened(execution, call, found, began_at, tries)
-            is_doubtful = False
-        doubt = doubt if not is_doubtful else begun
-        await _failed_try(execution, call, failure, frame, first_at, key_since or first_at, doubt)
+                return found, begun.try_number
+            self.record = begun = None
+            if found.by_person:
+                self.tries, self.first_at = 0, self.execution.worker.now_ms()
+        self.doubt = begun
+        return None
 
+    def _next_frame(self) -> Frame:
+        """Count the next try, and give where its body is."""
+        call, options = self.call, self.call.options
+        if self.key_since is not None:
+            key_memory.check(self.execution, call.key, options, self.key_since, self.tries)
+        self.tries += 1
+        is_transaction = options.database is not None
+        return Frame(self.execution, call.key, self.tries, options.key_scope, is_transaction=is_transaction)
 
-async def _happened(
-    execution: Execution, call: Call, found: unknown.Found, started_at: Millis, tries: int
-) -> Any:
-    """Save a result that was found out, and give it."""
-    execution.save(call.row(execution, StepState.DONE, started_at, tries=tries, output=found.text))
-    if execution.recall.has_queue():
-        await execution.recall.take_turn()
-    return found.value
+    async def _keep_start(self, frame: Frame) -> None:
+        """Return when it is durable that the try begins."""
+        execution, key = self.execution, self.call.key
+        self.begun = unknown.begin(execution, self.call, frame, self._since())
+        execution.keep_loaded(key)  # a stop waits for it, or the record would ask in vain
+        try:
+            await execution.durable()
+        finally:
+            execution.may_unload(key)
+
+    def _kwargs(self, frame: Frame) -> dict[str, Any]:
+        call, place = self.call, self.call.facts.key_place
+        return call.kwargs if place is None else place.filled(call.args, call.kwargs, frame.idempotency_key)
+
+    def _since(self) -> Millis:
+        """Give when the step began, for the records of tries without a result."""
+        return self.key_since or self.first_at
+
+    def _began_at(self) -> Millis:
+        """Give when the try that is under way began, for the record of its result."""
+        if self.key_since is not None:
+            return self.key_since
+        is_first = self.tries == 1 and self.record is None
+        return self.first_at if is_first else self.execution.worker.now_ms()
+
+    def _function(self, frame: Frame, began_at: Millis) -> tuple[Callable[..., Any], bool]:
+        """Give what is called as the body, and whether it is awaited."""
+        call, database = self.call, self.call.options.database
+        if database is None:
+            return call.function, call.facts.is_async
+        return TransactionTry(
+            self.execution, frame, call.function, call.facts, database, began_at, call.kind
+        ), True
+
+    # --- after it ---
+
+    def _stored(self, frame: Frame, value: Any) -> tuple[str, Any]:
+        """Give a body's value as JSON, and as live code gets it: the value that was encoded."""
+        execution, call = self.execution, self.call
+        if failpoints.is_armed():
+            failpoints.hit("step.after_body", str(call.key))
+        if frame.made is not None and (forgotten := frame.made.take_forgotten(execution.loop)):
+            raise not_awaited(forgotten, f"the body of step {str(call.key)!r}")
+        return call.facts.result.round_trip(
+            value if call.kind != UNDO else None,  # nobody asks for what an undo returns
+            what=f"The result of step {str(call.key)!r}",
+            limit_bytes=execution.worker.settings.value_bytes_max,
+        )
+
+    def _is_not_its_own(self, error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+        """Say whether something else ends the go than the body; a cut that the code made is saved as one."""
+        if isinstance(error, asyncio.CancelledError) and self.execution.is_from_outside(error):
+            kept = None if self.begun is None else self.begun.to_text()
+            row = self.call.row(self.execution, StepState.CUT, self._since(), tries=self.tries, begun=kept)
+            self.execution.save(row)
+            return True
+        # Or else the coroutine is being thrown away together with its event loop.
+        return isinstance(error, GeneratorExit) and not _is_raised_here(task)
+
+    async def _happened(self, found: unknown.Found, started_at: Millis, tries: int) -> Any:
+        """Save a result that was found out, and give it."""
+        execution = self.execution
+        execution.save(self.call.row(execution, StepState.DONE, started_at, tries=tries, output=found.text))
+        if execution.recall.has_queue():
+            await execution.recall.take_turn()
+        return found.value
+
+    async def _failed(self, frame: Frame, failure: BaseException) -> unknown.Found | None:
+        """Do what follows from a failure: return when the next try may begin, or raise for good.
+
+        Returns:
+            What the try came to, where its failure left that open and it was found to have taken effect.
+        """
+        execution, call = self.execution, self.call
+        execution.check_usable()
+        begun = self.begun
+        if begun is not None:
+            begun = msgspec.structs.replace(begun, why=one_line(failure))
+            if retry.is_unknown(failure):
+                if call.options.if_unknown in ("ask", "check"):
+                    found = await unknown.settle(execution, call, begun, self.tries - 1, self._since())
+                    if found.happened:
+                        return found
+                else:
+                    self.doubt = begun
+        now = execution.worker.now_ms()
+        decision = retry.decide(
+            call.options.retry,
+            tries=self.tries,
+            error=failure,
+            elapsed_ms=now - self.first_at,
+            draw=execution.worker.ids.draw(),
+            now_ms=now,
+        )
+        outcome = "again" if decision.delay_ms is not None else "failed"
+        execution.worker.counters.tries_failed.add(execution.run.workflow, outcome)
+        if decision.delay_ms is None:
+            await self._give_up(frame, failure)
+        else:
+            await self._back_off(failure, now, decision.delay_ms)
+        return None
+
+    async def _give_up(self, frame: Frame, failure: BaseException) -> NoReturn:
+        """Save the last try's failure as the step's and raise it; of an undo, have a person asked."""
+        execution, call, tries, since = self.execution, self.call, self.tries, self._since()
+        if call.kind == UNDO:
+            why = f"it failed after {tries} {'try' if tries == 1 else 'tries'}: {one_line(failure)}"
+            begun = msgspec.structs.replace(unknown.begun_now(execution, frame), at=since, why=why)
+            await unknown.ask(execution, call, begun, tries, since)
+        text, kept = error_text(failure, is_final=retry.is_final(failure)), self._kept_doubt()
+        row = call.row(execution, StepState.FAILED, since, tries=tries, error=text, begun=kept)
+        execution.save(row)
+        if execution.recall.has_queue():
+            await execution.recall.take_turn()
+        step = str(call.key)
+        said = {"step": step, "try_number": tries}
+        _log.debug("run %s: step %r failed", execution.run_id, step, exc_info=failure, extra=said)
+        raise failure_of(row)
+
+    async def _back_off(self, failure: BaseException, now: Millis, delay_ms: Millis) -> None:
+        """Save a failed try, and return when the next may begin."""
+        execution, call, tries = self.execution, self.call, self.tries
+        step = str(call.key)
+        _log.info(
+            "run %s of %s: try %d of step %r failed, the next begins in %d ms: %s",
+            execution.run_id,
+            execution.run.workflow,
+            tries,
+            step,
+            delay_ms,
+            one_line(failure),
+            extra={"step": step, "try_number": tries},
+        )
+        text, wake_at = error_text(failure), now + delay_ms
+        kept = self._kept_doubt() if call.options.if_unknown == "retry" else None
+        row = call.row(
+            execution, StepState.OPEN, self._since(), tries=tries, error=text, wake_at=wake_at, begun=kept
+        )
+        execution.save(row)
+        await execution.durable()
+        await execution.parking.back_off(wake_at)
+
+    def _kept_doubt(self) -> str | None:
+        """Give what an undo of the step will have to know."""
+        return None if self.doubt is None or self.call.options.undo is None else self.doubt.to_text()
 
 
 def _is_raised_here(task: asyncio.Task[Any] | None) -> bool:
@@ -210,121 +363,3 @@ def _is_raised_here(task: asyncio.Task[Any] | None) -> bool:
         return asyncio.current_task() is task
     except RuntimeError:  # no event loop runs any more
         return False
-
-
-async def _body(
-    execution: Execution,
-    frame: Frame,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    options: StepOptions,
-    is_async: bool,
-) -> Any:
-    token, tracer = frame_var.set(frame), execution.worker.tracer
-    span = None if tracer is None else safely(StepSpan, tracer, execution, frame)
-    execution.keep_loaded(frame.key)
-    try:
-        if options.timeout_ms is None:
-            return await call_body(execution, function, args, kwargs, is_async)
-        limit = asyncio.timeout(options.timeout_ms / 1000)
-        try:
-            async with limit:
-                return await call_body(execution, function, args, kwargs, is_async)
-        except TimeoutError as error:
-            if limit.expired():
-                raise errors.StepTimedOut(
-                    f"Try {frame.try_number} of step {str(frame.key)!r} ran longer than {options.timeout_ms} ms.",
-                    means="It was cut off; whether its effect happened is not known.",
-                    todo="Give it more time, or make it safe to run twice with the step's idempotency key.",
-                ) from error
-            raise
-    except BaseException as error:
-        if span is not None:
-            safely(span.fail, error)
-        raise
-    finally:
-        execution.may_unload(frame.key)
-        if span is not None:
-            safely(span.end)
-        frame.is_over = True
-        frame_var.reset(token)
-
-
-async def call_body(
-    execution: Execution,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    is_async: bool,
-) -> Any:
-    """Call a function as a step's body, or as a part of one: a plain one in a thread."""
-    if is_async:
-        return await function(*args, **kwargs)
-    while True:
-        try:
-            value = await execution.worker.step_threads.run(
-                function, args, kwargs, may_begin=execution.may_begin
-            )
-            break
-        except NotBegun:
-            await execution.durable()
-    # A lambda around an async function gives a coroutine, and means its result.
-    return await value if hasattr(value, "__await__") else value
-
-
-async def _failed_try(
-    execution: Execution,
-    call: Call,
-    failure: BaseException,
-    frame: Frame,
-    first_at: Millis,
-    started_at: Millis,
-    doubt: Begun | None,
-) -> None:
-    """Save a failed try and wait for the next, or save the failure and raise it."""
-    worker, key, now, tries = execution.worker, call.key, execution.worker.now_ms(), frame.try_number
-    kept = None if doubt is None or call.options.undo is None else doubt.to_text()
-    decision = retry.decide(
-        call.options.retry,
-        tries=tries,
-        error=failure,
-        elapsed_ms=now - first_at,
-        draw=worker.ids.draw(),
-        now_ms=now,
-    )
-    said = {"step": str(key), "try_number": tries}
-    worker.counters.tries_failed.add(
-        execution.run.workflow, "again" if decision.delay_ms is not None else "failed"
-    )
-    if decision.delay_ms is None and call.kind == UNDO:
-        why = f"it failed after {tries} {'try' if tries == 1 else 'tries'}: {one_line(failure)}"
-        begun = msgspec.structs.replace(unknown.begun_now(execution, frame), at=started_at, why=why)
-        await unknown.ask(execution, call, begun, tries, started_at)
-    if decision.delay_ms is None:
-        text = error_text(failure, is_final=retry.is_final(failure))
-        row = call.row(execution, StepState.FAILED, started_at, tries=tries, error=text, begun=kept)
-        execution.save(row)
-        if execution.recall.has_queue():
-            await execution.recall.take_turn()
-        _log.debug("run %s: step %r failed", execution.run_id, str(key), exc_info=failure, extra=said)
-        raise failure_of(row)
-    text = error_text(failure)
-    _log.info(
-        "run %s of %s: try %d of step %r failed, the next begins in %d ms: %s",
-        execution.run_id,
-        execution.run.workflow,
-        tries,
-        str(key),
-        decision.delay_ms,
-        one_line(failure),
-        extra=said,
-    )
-    wake_at = now + decision.delay_ms
-    kept = kept if call.options.if_unknown == "retry" else None
-    row = call.row(
-        execution, StepState.OPEN, started_at, tries=tries, error=text, wake_at=wake_at, begun=kept
-    )
-    execution.save(row)
-    await execution.durable()
-    await execution.parking.back_off(wake_at)

@@ -650,7 +650,7 @@ def _parts(statement: str) -> set[str]:
     return (made | named | set(re.findall(r"\)\s+(\w+)(?:$| where)", statement, re.MULTILINE))) - tables
 
 
-@pytest.mark.parametrize("file", ["sqlite.sql", "reads.sql", "notices.sql"])
+@pytest.mark.parametrize("file", ["sqlite.sql", "reads.sql", "looks.sql", "notices.sql"])
 def test_no_statement_walks_through_a_whole_namespace(stores: SqliteFile, path: Path, file: str) -> None:
     """Beside a million finished runs nothing may get slower."""
     stores.open()

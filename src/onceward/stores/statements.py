@@ -1,7 +1,7 @@
 """Named SQL statements, kept in ``.sql`` files and rendered for one database.
 
-A file holds statements that each begin with ``-- name: <name>`` and end before the next. The
-macros of the schema (``{t}`` and friends) are filled in once, when a store is made; nothing of
+A file holds statements that each begin with ``-- name: <name>`` and end before the next. What several
+of them share stands above them as ``-- part: <name>``, and in them as ``{<name>}``. The macros of the schema (``{t}`` and friends) are filled in once, when a store is made; nothing of
 a user's ever becomes SQL text (F44).
 """
 
@@ -15,7 +15,7 @@ from importlib.resources import files
 from onceward.core.model import Skip
 from onceward.core.states import NoticeState, PromiseState, RunState, StepState
 
-_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_NAME = re.compile(r"^-- (name|part): (\w+)\s*$", re.MULTILINE)
 
 
 def _any_of(
@@ -131,9 +131,14 @@ def load(name: str, macros: Mapping[str, str]) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=16)
 def _loaded(name: str, macros: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    parts = _NAME.split(read_sql(name))
-    statements = {}
-    for statement_name, body in zip(parts[1::2], parts[2::2], strict=True):
+    found = _NAME.split(read_sql(name))
+    statements, known = {}, dict(macros)
+    for kind, its_name, body in zip(found[1::3], found[2::3], found[3::3], strict=True):
         lines = [line for line in body.splitlines() if not line.lstrip().startswith("--")]
-        statements[statement_name] = render("\n".join(lines).strip().rstrip(";"), dict(macros))
+        text = render("\n".join(lines).strip().rstrip(";"), known)
+        if kind == "name":
+            statements[its_name] = text
+        else:
+            assert its_name not in known, f"a part of {name} has the name of a macro: {its_name}"
+            known[its_name] = text
     return statements

@@ -32,7 +32,7 @@ class PostgresReads(ConsoleReads):
     """The reading half of the PostgreSQL store.
 
     Args:
-        statements: those of ``postgres.sql`` and ``reads.sql``.
+        statements: those of the files that the store loads.
         schema: where the tables are; a checked identifier.
         namespace: the wall; part of every key.
     """

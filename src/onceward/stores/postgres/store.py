@@ -92,6 +92,7 @@ class PostgresStore(PostgresWaits, StoredBulks, StoredNotices, StoredRetention):
         schema = checked_schema(schema)
         statements = {
             **load_statements("reads.sql", schema, skip_locked=skip_locked),
+            **load_statements("looks.sql", schema, skip_locked=skip_locked),
             **load_statements("access.sql", schema, skip_locked=skip_locked),
             **load_statements("bulk.sql", schema, skip_locked=skip_locked),
             **load_statements("retention.sql", schema, skip_locked=skip_locked),

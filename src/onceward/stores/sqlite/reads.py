@@ -32,8 +32,8 @@ class SqliteReads(ConsoleReads):
 
     Args:
         connections: whose reader is used.
-        sql: the named statements of ``sqlite.sql``.
-        reads: the named statements of ``reads.sql``.
+        sql: the named statements of ``sqlite.sql``, with ``?`` for values.
+        reads: those of the files that both databases share, with names for values.
         namespace: the wall; part of every key.
     """
 

@@ -88,6 +88,7 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
         notices = load("notices.sql", _MACROS)
         reads = {
             **load("reads.sql", _MACROS),
+            **load("looks.sql", _MACROS),
             **notices,
             **load("access.sql", _MACROS),
             **load("bulk.sql", _MACROS),

@@ -20,7 +20,7 @@ from onceward.core.errors import ConfigError
 from onceward.core.glossary import WORDS
 from onceward.core.states import Effect, RunState, Verb
 from onceward.web.dashboard import curl, filters, groups, words
-from onceward.web.dashboard.actions import json_of
+from onceward.web.dashboard.forms import json_of
 from onceward.web.dashboard.live import RETRY_MS, Live
 from onceward.web.dashboard.pages import did
 from onceward.web.dashboard.plots import plots, round_up

@@ -1,4 +1,4 @@
-"""The seams: what a store must do, and where time and randomness come from.
+"""The seam to the stores: what is committed, what is read, and what a store must do.
 
 A store makes commits atomic and claims exclusive; it decides nothing. Everything is blocking
 and called from threads of the runtime (or inline in the simulation), so that both databases,
@@ -51,23 +51,6 @@ from onceward.core.within_ports import Ask as Ask
 from onceward.core.within_ports import Opening as Opening
 from onceward.core.within_ports import Script as Script
 from onceward.core.within_ports import Within as Within
-
-
-class Clock(Protocol):
-    """Where time comes from."""
-
-    def now_ms(self) -> Millis:
-        """Give the store's time in Unix milliseconds."""
-        ...
-
-
-class Entropy(Protocol):
-    """Where randomness comes from."""
-
-    def random_bytes(self, count: int) -> bytes:
-        """Give *count* random bytes."""
-        ...
-
 
 # --- what is committed ----------------------------------------------------------------------
 

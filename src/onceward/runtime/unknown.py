@@ -232,8 +232,3 @@ def questions(execution: Execution) -> tuple[str, list[StepRow]]:
     """Give the reason and the records with which a run is held that asks."""
     rows = list(execution.questions.values())
     return unknown.reason_of([str(row.key) for row in rows]), rows
-
-
-def why_of(failure: BaseException) -> str:
-    """Give why the outcome of a try is not known that raised *failure*."""
-    return one_line(failure)

@@ -6,7 +6,6 @@ reply do it once. What an action would do is asked of the console before anythin
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from onceward.console.views import RunDetail, StepView
 from onceward.core.errors import ConfigError, StateConflict
 from onceward.core.states import Effect, Verb
 from onceward.web.dashboard import curl, filters
-from onceward.web.dashboard.forms import Form, actor_of, posted
+from onceward.web.dashboard.forms import Form, actor_of, json_of, posted, request_id_of
 from onceward.web.dashboard.pages import path_id, verb_of
 from onceward.web.dashboard.questions import asked_of
 from onceward.web.dashboard.render import Renderer, moved
@@ -37,11 +36,10 @@ MEANS = {
 DANGEROUS = frozenset({Verb.RESTART, Verb.REPLAY, Verb.CANCEL})
 PLANNED = frozenset({Verb.RETRY, Verb.RESTART, Verb.REPLAY, Verb.ANSWER})
 CHOOSING = frozenset({Verb.RESTART, Verb.REPLAY})
-REQUEST_ID_CHARS_MAX = 200
 
 
 @dataclass(frozen=True)
-class Choice:
+class Kept:
     """What is kept of what is saved: what was saved before *from_step*, or all but *drop*."""
 
     from_step: str | None
@@ -49,7 +47,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShownPlan:
     """What an action would do, or why nobody can say."""
 
     value: Any = None
@@ -81,7 +79,7 @@ class Actions:
                 f"{verb} does not apply: {view.reply if view else 'the run does not offer it'}.",
                 todo=view.hint if view else "",
             )
-        choice = Choice(given.get("from_step"), drop)
+        choice = Kept(given.get("from_step"), drop)
         asking = [one for one in detail.steps if one.question is not None]
         step = given.get("step")
         question = next((one for one in asking if one.label == step), asking[0] if asking else None)
@@ -114,8 +112,8 @@ class Actions:
         detail: RunDetail,
         verb: Verb,
         question: StepView | None,
-        choice: Choice,
-        plans: list[tuple[str, Plan]],
+        choice: Kept,
+        plans: list[tuple[str, ShownPlan]],
     ) -> Response:
         plan = plans[0][1] if plans else None
         is_planned = plan is not None and not plan.missing
@@ -139,15 +137,15 @@ class Actions:
             },
         )
 
-    def _curl(self, run_id: str, verb: Verb, choice: Choice) -> str | None:
+    def _curl(self, run_id: str, verb: Verb, choice: Kept) -> str | None:
         if self._renderer.api is None:
             return None
         body: dict[str, Any] = {"from_step": choice.from_step, "drop": choice.drop}
         return curl.verb(run_id, verb, {name: value for name, value in body.items() if value})
 
     async def _plans(
-        self, run_id: str, verb: Verb, choice: Choice, actor: str, question: StepView | None
-    ) -> list[tuple[str, Plan]]:
+        self, run_id: str, verb: Verb, choice: Kept, actor: str, question: StepView | None
+    ) -> list[tuple[str, ShownPlan]]:
         """Give the plan of an action; of an answer that of each word that can be said."""
         if verb not in PLANNED:
             return []
@@ -160,13 +158,13 @@ class Actions:
             for word, _ in asked_of(question).answers
         ]
 
-    async def _plan(self, run_id: str, asked: Action) -> Plan:
+    async def _plan(self, run_id: str, asked: Action) -> ShownPlan:
         try:
             value = msgspec.to_builtins(await self._console.plan(run_id, asked))
         except (ConfigError, StateConflict) as error:
-            return Plan(missing=error.what)
+            return ShownPlan(missing=error.what)
         is_wanted = isinstance(value, dict) and value.get("needs_consent", True)
-        return Plan(value, str(value.get("token") or "") if is_wanted else "")
+        return ShownPlan(value, str(value.get("token") or "") if is_wanted else "")
 
 
 def action(verb: Verb, form: Form, actor: str) -> Action:
@@ -187,35 +185,3 @@ def action(verb: Verb, form: Form, actor: str) -> Action:
         drop=[label for label in form.all("drop") if label] or None,
         plan=form.get("plan") or None,
     )
-
-
-def request_id_of(form: Form) -> str:
-    """Give the id by which a form is done once.
-
-    Raises:
-        ConfigError: it has none.
-    """
-    request_id = form.get("request_id")
-    if not request_id or len(request_id) > REQUEST_ID_CHARS_MAX:
-        raise ConfigError("The form has no request id.", todo="Send it from the page of the action.")
-    return request_id
-
-
-def json_of(text: str, name: str) -> Any:
-    """Give the JSON value that somebody typed; unset where he typed nothing.
-
-    Raises:
-        ConfigError: it is not JSON.
-    """
-    if not text:
-        return msgspec.UNSET
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"The {name} is not JSON: {error}.", means="Nothing was done.", todo="Go back and correct it."
-        ) from error
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON value")

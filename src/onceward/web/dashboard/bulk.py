@@ -19,8 +19,8 @@ from onceward.console.views import BulkReply
 from onceward.core.errors import ConfigError, NotFound, OncewardError
 from onceward.core.states import Verb
 from onceward.web.dashboard import filters
-from onceward.web.dashboard.actions import MEANS, REQUEST_ID_CHARS_MAX
-from onceward.web.dashboard.forms import Form, actor_of, posted
+from onceward.web.dashboard.actions import MEANS
+from onceward.web.dashboard.forms import REQUEST_ID_CHARS_MAX, Form, actor_of, posted
 from onceward.web.dashboard.pages import path_id
 from onceward.web.dashboard.questions import ANSWERS, TO_ANY_HOLD
 from onceward.web.dashboard.render import Renderer, moved

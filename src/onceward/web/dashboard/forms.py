@@ -7,9 +7,12 @@ of somebody else must not be able to post: browsers say where a request comes fr
 from __future__ import annotations
 
 import hmac
+import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
 
 from onceward.core.access_errors import Forbidden
 from onceward.core.errors import ConfigError
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 FORM_BYTES_MAX = 2_000_000
 FIELDS_MAX = 1_000
+REQUEST_ID_CHARS_MAX = 200
 NOBODY = "dashboard"
 """The actor in the audit where nobody logs in."""
 
@@ -75,6 +79,38 @@ async def posted(request: Request, who: Who) -> tuple[Form, str]:
         raise ConfigError("The form cannot be read.", todo="Send it from the page.") from error
     _token(form, principal)
     return form, actor_of(principal)
+
+
+def request_id_of(form: Form) -> str:
+    """Give the id by which a form is done once.
+
+    Raises:
+        ConfigError: it has none.
+    """
+    request_id = form.get("request_id")
+    if not request_id or len(request_id) > REQUEST_ID_CHARS_MAX:
+        raise ConfigError("The form has no request id.", todo="Send it from the page of the action.")
+    return request_id
+
+
+def json_of(text: str, name: str) -> Any:
+    """Give the JSON value that somebody typed; unset where he typed nothing.
+
+    Raises:
+        ConfigError: it is not JSON.
+    """
+    if not text:
+        return msgspec.UNSET
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"The {name} is not JSON: {error}.", means="Nothing was done.", todo="Go back and correct it."
+        ) from error
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def actor_of(principal: Principal | None) -> str:

@@ -12,8 +12,7 @@ from onceward.console.views import RunDetail, StepView, WorkflowView
 from onceward.core.errors import ConfigError, StateConflict
 from onceward.core.triggers import OWN, Trigger
 from onceward.web.dashboard import curl, filters
-from onceward.web.dashboard.actions import json_of, request_id_of
-from onceward.web.dashboard.forms import Form, posted
+from onceward.web.dashboard.forms import Form, json_of, posted, request_id_of
 from onceward.web.dashboard.pages import path_id
 from onceward.web.dashboard.render import Renderer, moved
 

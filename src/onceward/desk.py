@@ -365,11 +365,7 @@ class Desk:
         """
         entry: AuditRow | None = await self.ask("audit_of_request", request_id)
         if entry is not None and (entry.verb, entry.run_id) != (verb.value, run_id):
-            raise errors.StateConflict(
-                f"The request {shown(request_id)} was {entry.verb} of run {entry.run_id or '(none)'}.",
-                means="One request is one action. Nothing was changed.",
-                todo="Draw a new id for each request.",
-            )
+            raise asked.other_request(request_id, entry)
         return entry is not None
 
     async def failed_steps(self, run: RunRow) -> list[StepKey]:

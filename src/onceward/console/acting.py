@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onceward.console import bulks
+from onceward.console import audit, bulks
 from onceward.console.bulks import Telling
 from onceward.console.port import ACKNOWLEDGED, BULK_MAX, PAGE_MAX, Action, RunQuery
 from onceward.console.views import ActionReply, BulkReply, RunSummary
@@ -23,7 +23,6 @@ from onceward.core.errors import (
     StateConflict,
     StoreError,
 )
-from onceward.core.model import AuditRow
 from onceward.core.plan import Plan
 from onceward.core.shown import shown
 from onceward.core.states import TABLE, Effect, RunState, Verb
@@ -120,13 +119,8 @@ class Acting:
         """Have a stored delivery read again, and note who asked."""
         asked.checked_actor(actor)
         accepted = await self._app.redeliver(asked.checked_text(delivery_id, "delivery id"))
-        await self._note("redeliver", actor, delivery_id, None)
+        await audit.note(self._app, "redeliver", actor, delivery_id)
         return {"delivery_id": delivery_id, "events": msgspec.to_builtins(accepted.events)}
-
-    async def _note(self, verb: str, actor: str, detail: str, request_id: str | None) -> None:
-        worker = self._app.worker
-        row = AuditRow(str(worker.ids.uuid7()), worker.now_ms(), "", verb, actor, detail, request_id)
-        await worker.read(worker.store.add_audit, row)
 
     # --- many ------------------------------------------------------------------------------------
 
@@ -307,7 +301,8 @@ class Acting:
             raise group_of_errors.exceptions[0] from None
         over = reply(is_over=True)
         detail = msgspec.json.encode(over).decode()
-        await self._note(f"{bulks.BULK_VERB} {action.verb}", action.actor, detail, bulk_id)
+        verb = f"{bulks.BULK_VERB} {action.verb}"
+        await audit.note(self._app, verb, action.actor, detail, request_id=bulk_id)
         await telling.tell(over)
         told(over)
         return over

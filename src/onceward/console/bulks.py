@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from onceward.console import audit
 from onceward.console.port import RunQuery
 from onceward.console.views import BulkReply
-from onceward.core import ids
+from onceward.core import asked, ids
 from onceward.core.bulks import SILENT_MS, TELL_MS, BulkRow
 from onceward.core.errors import IdClash, NotFound, StateConflict, StoreError
-from onceward.core.model import AuditRow
 from onceward.core.shown import shown
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def begun(app: App, bulk_id: str, query: RunQuery, action: Action, run_ids: Sequ
         bulk_id=bulk_id, verb=action.verb, is_dry_run=False, matched=0, is_over=False, actor=action.actor
     )
     # Not the times: "of the last hour" is another hour at the second click.
-    asked = msgspec.structs.replace(query, since=None, until=None, after=None, limit=1)
-    text = msgspec.json.encode([action.verb, action.answer, asked, run_ids])
+    same = msgspec.structs.replace(query, since=None, until=None, after=None, limit=1)
+    text = msgspec.json.encode([action.verb, action.answer, same, run_ids])
     teller = app.worker.ids.hex(12)
     row = BulkRow(bulk_id, teller, 0, 0, False, action.actor, ids.content_hash(text), _text(reply))
     return Telling(app, row)
@@ -131,16 +131,11 @@ async def ended_before(app: App, bulk_id: str) -> BulkReply | None:
     Raises:
         StateConflict: the id was another request's.
     """
-    worker = app.worker
-    entry: AuditRow | None = await worker.read(worker.store.audit_of_request, bulk_id)
+    entry = await audit.entry_of(app, bulk_id)
     if entry is None:
         return None
     if not entry.verb.startswith(BULK_VERB) or entry.detail is None:
-        raise StateConflict(
-            f"The request {shown(bulk_id)} was {entry.verb} of run {entry.run_id or '(none)'}.",
-            means="One request is one action. Nothing was changed.",
-            todo="Draw a new id for each request.",
-        )
+        raise asked.other_request(bulk_id, entry)
     return msgspec.json.decode(entry.detail, type=BulkReply)
 
 

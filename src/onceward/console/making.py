@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from onceward.console import shaping
+from onceward.console import audit, shaping
 from onceward.console.port import Completion, Console, Emit
 from onceward.console.views import ActionReply, EmitReply
 from onceward.core import asked, awaiting, errors, ids, json_plain
 from onceward.core.awaiting import Seen
-from onceward.core.model import AuditRow, EventRow, RunRow, StepRow
+from onceward.core.model import EventRow, RunRow, StepRow
 from onceward.core.ports import Accept, EventPlace
 from onceward.core.shown import shown
 from onceward.core.states import PromiseState
@@ -60,7 +60,7 @@ class Making:
         accepted = await worker.accept(Accept(event, worker.runs_for(event)))
         if accepted.is_clash:
             raise asked.clash(event.source, event.id)
-        await self._note(EMIT, emit.actor, "", name, request_id)
+        await audit.note(self._app, EMIT, emit.actor, name, request_id=request_id)
         detail = await self._console.event(event.source, event.id)
         return EmitReply(
             event=detail.event,
@@ -130,7 +130,7 @@ class Making:
         completed = await settle(worker, token_hash, state, text)
         if completed is None:
             raise _no_promise(run_id, label, [])
-        await self._note(COMPLETE, completion.actor, run_id, detail, request_id)
+        await audit.note(self._app, COMPLETE, completion.actor, detail, run_id=run_id, request_id=request_id)
         was = " before, with the same" if completed.is_duplicate else ""
         return ActionReply(
             run_id=run_id,
@@ -166,25 +166,13 @@ class Making:
             )
         return meant[0], made[meant[0]]
 
-    # --- the audit -------------------------------------------------------------------------------
-
     async def _refuse_other(self, request_id: str | None, verb: str, detail: str, run_id: str = "") -> None:
         """Refuse a request that was something else before."""
         if request_id is None:
             return
-        worker = self._app.worker
-        entry: AuditRow | None = await worker.read(worker.store.audit_of_request, request_id)
+        entry = await audit.entry_of(self._app, request_id)
         if entry is not None and (entry.verb, entry.detail, entry.run_id) != (verb, detail, run_id):
-            raise errors.StateConflict(
-                f"The request {shown(request_id)} was {entry.verb} of {entry.run_id or entry.detail or '(none)'}.",
-                means="One request is one action. Nothing was changed.",
-                todo="Draw a new id for each request.",
-            )
-
-    async def _note(self, verb: str, actor: str, run_id: str, detail: str, request_id: str | None) -> None:
-        worker = self._app.worker
-        row = AuditRow(str(worker.ids.uuid7()), worker.now_ms(), run_id, verb, actor, detail, request_id)
-        await worker.read(worker.store.add_audit, row)
+            raise asked.other_request(request_id, entry)
 
 
 def _no_promise(run_id: str, label: str | None, known: Sequence[str]) -> errors.NotFound:

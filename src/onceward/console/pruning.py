@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onceward.console import asking
+from onceward.console import asking, audit
 from onceward.console.port import Prune
 from onceward.console.views import PruneReply
 from onceward.core import asked
 from onceward.core.duration import to_ms
 from onceward.core.errors import ConfigError
-from onceward.core.model import AuditRow
 from onceward.core.retention import Keep, Pruned, Rules, rules_of
 from onceward.runtime.pruning import keeps_of
 
@@ -111,9 +110,7 @@ async def _rules(app: App, asked_for: Prune) -> Rules:
 
 async def _note(app: App, asked_for: Prune) -> None:
     """Note who began it, and with what."""
-    worker = app.worker
     told = msgspec.to_builtins(asked_for)
     said = {name: value for name, value in told.items() if value and name not in ("actor", "after")}
     detail = msgspec.json.encode(said).decode()
-    row = AuditRow(str(worker.ids.uuid7()), worker.now_ms(), "", PRUNE, asked_for.actor, detail)
-    await worker.read(worker.store.add_audit, row)
+    await audit.note(app, PRUNE, asked_for.actor, detail)

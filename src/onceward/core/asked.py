@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from onceward.core import errors
-from onceward.core.model import Millis
+from onceward.core.model import AuditRow, Millis
 from onceward.core.shown import shown
 from onceward.core.states import RunState
 from onceward.core.texts import NAME_CHARS_MAX, is_name
@@ -127,4 +127,14 @@ def clash(source: str, event_id: str) -> errors.IdClash:
         f"The event {event_id!r} of {source!r} exists with other content.",
         means="The first stays as it is; nothing was stored.",
         todo="Use another id for another fact, or leave the id out.",
+    )
+
+
+def other_request(request_id: str, entry: AuditRow) -> errors.StateConflict:
+    """Give the error for a request id that asked for something else before, as its entry in the audit says."""
+    was = f"of run {entry.run_id}" if entry.run_id else f"of {entry.detail or '(none)'}"
+    return errors.StateConflict(
+        f"The request {shown(request_id)} was {entry.verb} {was}.",
+        means="One request is one action. Nothing was changed.",
+        todo="Draw a new id for each request.",
     )

@@ -92,7 +92,9 @@ def everything(text: Callable[[str], str]) -> StubConsole:
         emit=fill(views.EmitReply),
         complete=views.ActionReply(run_id=RUN_ID, verb="complete", effect="completed", text=text("text")),
         act=views.ActionReply(run_id=RUN_ID, verb="retry", effect="new attempt", text=text("text")),
-        bulk=msgspec.structs.replace(fill(views.BulkReply), matched=2, verb="retry", sample=runs),
+        bulk=msgspec.structs.replace(
+            fill(views.BulkReply), matched=2, verb="retry", sample=runs, is_interrupted=False
+        ),
     )
 
 

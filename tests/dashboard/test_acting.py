@@ -161,17 +161,21 @@ def test_how_a_bulk_action_ended_is_known_to_every_process(shop: Shop, site: Sit
     assert "Retry many: done" in shop.do(ask())
 
 
-@pytest.mark.anyio
-async def test_a_bulk_action_that_was_interrupted_says_after_how_many() -> None:
+def test_a_bulk_action_that_was_interrupted_says_after_how_many(serve: Serve, client: Client) -> None:
     console = FakeConsole()
     told = "Interrupted after 2 of 5: whoever was at it has not been heard of since."
-    reply = BulkReply(
-        bulk_id="mend", verb="retry", is_dry_run=False, matched=5, done=2, reasons=[told], is_interrupted=True
-    )
-    console.elsewhere["mend"] = [reply]
-    transport = ASGITransport(app=Starlette(routes=routes(console, lambda _: OPERATOR)))
-    async with AsyncClient(transport=transport, base_url="http://shop.example") as client:
-        page = (await client.get("/bulk/mend")).text
+    console.elsewhere["mend"] = [
+        BulkReply(
+            bulk_id="mend",
+            verb="retry",
+            is_dry_run=False,
+            matched=5,
+            done=2,
+            reasons=[told],
+            is_interrupted=True,
+        )
+    ]
+    page = client.get(f"{serve(console).url}bulk/mend").text
 
     assert "Retry many: stopped" in page
     assert told in page

@@ -170,7 +170,8 @@ class App(Registry, Receiving, Sending, Promising):
     def _wire(self, worker: Worker) -> None:
         """Tell a worker what the app knows; the testing kit makes workers of its own."""
         worker.steer_child = self._desk.steer_child
-        worker.transactions.default = self._database
+        worker.transactions.default = self._databases[0] if self._databases else None
+        worker.transactions.told = self._databases
         worker.pruning.retention = self.retention
 
     def _make_store(self, draws: IdSource) -> Store:

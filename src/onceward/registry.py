@@ -49,7 +49,7 @@ class Registry:
     def __init__(self) -> None:
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._sources: dict[str, Source] = {}
-        self._database: Database | None = None  # of transactions that name none
+        self._databases: list[Database] = []  # the first is that of transactions that name none
         self._steps: dict[str, Step[..., Any]] = {}  # decorated ones, the last of a name
         self._texts: list[str] = []  # types of own events, as workflows are on them
 
@@ -173,7 +173,7 @@ class Registry:
         """
         check_connect(connect)
         database = Database(connect, marker, insist)
-        self._database = self._database or database
+        self._databases.append(database)
         return database
 
     @overload

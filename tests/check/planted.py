@@ -234,6 +234,119 @@ PLANTED: dict[str, list[str]] = {
 # PAUSE stands for `time` dot `sleep`.
 BLOCKS: list[tuple[str, str]] = [
     (
+        "time-outside-step",
+        """
+    class Order:
+        @property
+        def age(self) -> float:
+            return clock()  # here
+
+    print(Order().age)
+""",
+    ),
+    (
+        "uuid-outside-step",
+        """
+    class Order:
+        @functools.cached_property
+        def token(self) -> str:
+            return str(uuid4())  # here
+
+    order = Order()
+    print(order.token.upper())
+""",
+    ),
+    (
+        "http-outside-step",
+        """
+    class Gateway:
+        def __init__(self) -> None:
+            self.session = requests.Session()
+
+        def __call__(self) -> None:
+            self.session.post("https://a.example")  # here
+
+    gate = Gateway()
+    gate()
+""",
+    ),
+    (
+        "file-outside-step",
+        """
+    class Notes:
+        def __getitem__(self, name: str) -> str:
+            return Path(name).read_text()  # here
+
+    print(Notes()["a"])
+""",
+    ),
+    (
+        "effect-in-finally",
+        """
+    class Lock:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *error: object) -> None:
+            requests.delete("https://a.example/lock")  # here
+
+    with Lock():
+        await charge("a")
+""",
+    ),
+    (
+        "time-outside-step",
+        """
+    def timed(function):
+        @functools.wraps(function)
+        async def inner(*args):
+            began = datetime.now()  # here
+            return began, await function(*args)
+
+        return inner
+
+    @timed
+    async def weigh(order: str) -> int:
+        return 1
+
+    await weigh("a")
+""",
+    ),
+    (
+        "http-outside-step",
+        """
+    ask = functools.partial(requests.get, "https://a.example")
+    ask()  # here
+""",
+    ),
+    (
+        "random-outside-step",
+        """
+    def draw(least: int, most: int) -> int:
+        return random.randint(least, most)  # here
+
+    functools.partial(draw, 1)(6)
+""",
+    ),
+    (
+        "called-not-given",
+        """
+    def look(order: str) -> str:
+        return order
+
+    await ctx.step.run("look", look("a"))  # here
+""",
+    ),
+    (
+        "called-not-given",
+        """
+    def look(order: str):
+        return {"order": order}
+
+    await ctx.step.run("look", look("a"))  # here
+""",
+    ),
+    (
         "effect-in-finally",
         """
     try:
@@ -489,6 +602,54 @@ SILENT: list[str] = [
 ]
 
 SILENT_BLOCKS: list[str] = [
+    """
+    def loader(order: str):
+        def load_it() -> str:
+            return order
+
+        return load_it
+
+    def made(order: str) -> "Callable[[], str]":
+        return functools.partial(load, order)
+
+    await ctx.step.run("one", loader("a"))
+    await ctx.step.run("two", made("a"))
+    await ctx.step.run("three", functools.partial(load, "a"))
+""",
+    """
+    def logged(function):
+        @functools.wraps(function)
+        def inner(*args):
+            print(args)
+            return function(*args)
+
+        return inner
+
+    class Order:
+        @property
+        def label(self) -> str:
+            return "a"
+
+        def __getitem__(self, name: str) -> str:
+            return name
+
+        def __call__(self) -> str:
+            return str(uuid4())
+
+        def __enter__(self) -> "Order":
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            print(error)
+
+    @logged
+    def name_of(order: Order) -> str:
+        return order.label + order["a"]
+
+    with Order() as order:
+        name_of(order)
+    await ctx.step.run("id", order)
+""",
     """
     if event.payload:
         await ctx.step.run("ship", load, "a")

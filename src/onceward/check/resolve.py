@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Iterator
+from dataclasses import replace
 
 from onceward.check.project import Module, Project
 from onceward.check.scopes import Binding, Scope, own_nodes
@@ -161,11 +162,13 @@ class Resolver:
 
     # --- expressions -------------------------------------------------------------------------------
 
-    def value(self, node: ast.expr, scope: Scope) -> Value:
-        """Give what an expression stands for."""
+    def value(self, node: ast.expr, scope: Scope, *, as_written: bool = False) -> Value:
+        """Give what an expression stands for; of a property its function, if *as_written*."""
         self._depth += 1
         try:
-            return UNKNOWN if self._depth > DEPTH_MAX else self._value(node, scope)
+            found = UNKNOWN if self._depth > DEPTH_MAX else self._value(node, scope)
+            is_read = isinstance(found, Function) and found.is_property and isinstance(found.receiver, Object)
+            return self.returned(found) if is_read and not as_written else found  # type: ignore[arg-type]
         finally:
             self._depth -= 1
 
@@ -194,6 +197,10 @@ class Resolver:
         """Give what a call gives."""
         target = self.value(call.func, scope)
         if isinstance(target, Named):
+            if target.path == "functools.partial" and call.args:
+                made = self.value(call.args[0], scope)
+                is_known = isinstance(made, Function)
+                return replace(made, is_partial=True) if is_known else made  # type: ignore[call-arg]
             if target.path in _SAME and call.args:
                 return self.value(call.args[-1] if target.path == "typing.cast" else call.args[0], scope)
             if _is_our(target.path, _APPS):
@@ -205,10 +212,11 @@ class Resolver:
         if isinstance(target, ItemOf):
             return ItemStep(target.step)
         if isinstance(target, Function):
-            return self._returned(target)
+            return self.returned(target)
         return UNKNOWN
 
-    def _returned(self, function: Function) -> Value:
+    def returned(self, function: Function) -> Value:
+        """Give what a function gives back, as far as its annotation or its only `return` says it."""
         node = function.node
         inner = Scope(function.module, node, function.scope)
         if isinstance(node, ast.Lambda):

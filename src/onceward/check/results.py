@@ -20,6 +20,7 @@ _NO_DATA = {
     "re.Pattern",
     "re.Match",
     "fractions.Fraction",
+    "os.PathLike",
     "zoneinfo.ZoneInfo",
     "sqlite3.Connection",
     "sqlite3.Cursor",

@@ -66,12 +66,14 @@ class Function(Value):
         node: its code.
         scope: the names around it.
         receiver: for a method, the object or class it is looked up on.
+        is_partial: some of its arguments are given already.
     """
 
     module: Module
     node: FunctionNode
     scope: Scope = field(compare=False, repr=False)
     receiver: Value | None = None
+    is_partial: bool = False
 
     @property
     def name(self) -> str:
@@ -82,6 +84,15 @@ class Function(Value):
     def is_async(self) -> bool:
         """Say whether a call gives a coroutine."""
         return isinstance(self.node, ast.AsyncFunctionDef)
+
+    @property
+    def is_property(self) -> bool:
+        """Say whether to read it is to call it."""
+        return any(
+            (one.id if isinstance(one, ast.Name) else one.attr if isinstance(one, ast.Attribute) else "")
+            in {"property", "cached_property"}
+            for one in getattr(self.node, "decorator_list", [])
+        )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from onceward.check import hazards
+from onceward.check import hazards, hidden
 from onceward.check.effects import CALLED_KEYWORDS, CALLERS, ENVIRONMENT, Effect, effect_of, guessed
 from onceward.check.findings import Findings
 from onceward.check.names import Names
@@ -99,6 +99,7 @@ class Walk:
         if marks in self._seen or len(place.hops) > HOPS_MAX or len(self._seen) > VISITS_MAX:
             return
         self._seen.add(marks)
+        hidden.around(self, function, place)
         scope = Scope(function.module, node, function.scope, dict(given))
         if function.is_async:
             place = replace(place, on_loop=True)
@@ -113,6 +114,8 @@ class Walk:
     def given(self, function: Function, call: ast.Call, scope: Scope) -> dict[str, Value]:
         """Give what a call's arguments make of a function's parameters, as far as that is known."""
         found: dict[str, Value] = {}
+        if function.is_partial:
+            return found
         names = [one.arg for one in (*function.node.args.posonlyargs, *function.node.args.args)]
         if function.receiver is not None and names:
             found[names.pop(0)] = function.receiver
@@ -169,6 +172,7 @@ class Walk:
         elif isinstance(node, ast.With | ast.AsyncWith):
             for item in node.items:
                 self.expression(item.context_expr, scope, place)
+            hidden.managed(self, node, scope, place)
             self.block(node.body, scope, place)
         else:
             for child in ast.iter_child_nodes(node):
@@ -204,6 +208,8 @@ class Walk:
         elif self._reads_environment(node, scope):
             self.effect(node, "os.environ", ENVIRONMENT, scope, place)
             return
+        else:
+            hidden.read(self, node, scope, place)
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr | ast.comprehension | ast.keyword):
                 self.expression(child, scope, place)
@@ -235,6 +241,8 @@ class Walk:
             self.follow(target, self.given(target, call, scope), place.through(scope.module, call))
         elif isinstance(target, Class):
             self._construct(target, call, scope, place)
+        elif isinstance(target, Object):
+            hidden.operator(self, target, "__call__", call, scope, place)
         elif isinstance(target, Named):
             effect = effect_of(target.path, call)
             if effect is None and isinstance(call.func, ast.Attribute) and _is_away(target.path):
@@ -313,8 +321,9 @@ class Walk:
                 called = called.step
             if isinstance(called, StepFunction):
                 called = called.function
-            if isinstance(called, Function) and called.is_async:
-                what = f"{_written(node)} is called and its coroutine given to ctx.step.{verb.name}"
+            if isinstance(called, Function) and (called.is_async or hidden.is_data(called, self.resolver)):
+                given = "its coroutine" if called.is_async else "what it returns"
+                what = f"{_written(node)} is called and {given} given to ctx.step.{verb.name}"
                 self.report(scope.module, node, "called-not-given", what, place)
                 return
         if isinstance(found, StepFunction):

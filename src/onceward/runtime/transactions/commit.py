@@ -240,10 +240,8 @@ class TransactionTry:
         if not self._database.has_marker:
             check_dialect(link, self._words.dialect)
             return
-        namespace = self._worker.settings.namespace
-        self._marker = Marker(
-            link.dialect, namespace, execution.run_id, execution.generation, self._frame.key
-        )
+        whose = self._worker.transactions.markers_namespace
+        self._marker = Marker(link.dialect, whose, execution.run_id, execution.generation, self._frame.key)
 
     def _needs_table(self) -> bool:
         """Say, once for each place, whether the table of markers may have to be made."""

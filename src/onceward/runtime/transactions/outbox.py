@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -58,6 +58,7 @@ class Transactions:
         self._worker = worker
         self._words: Within | None = None
         self.default: Database | None = None  # what the app was told
+        self.told: Sequence[Database] = ()  # all of it
         self.with_table: list[Database] = []  # where the table of markers was made, or was there
 
     @property
@@ -66,6 +67,11 @@ class Transactions:
         if self._words is None:
             self._words = self._worker.store.within()
         return self._words
+
+    @property
+    def markers_namespace(self) -> str:
+        """Give the namespace that markers in other databases are kept under."""
+        return self._worker.settings.namespace
 
     def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Give what a transaction in the event loop is in: nothing, where they run side by side."""
@@ -80,7 +86,7 @@ class Transactions:
         database = options.database
         if database is None or options.undo is None:
             return options.keeps_start
-        found = self.default if database.connect is None else database
+        found = self._told_as(database)
         return found is not None and found.has_marker
 
     def database(self, database: Database, what: str) -> Database:
@@ -89,7 +95,7 @@ class Transactions:
         Raises:
             ConfigError: neither is told.
         """
-        found = self.default if database.connect is None else database
+        found = self._told_as(database)
         if found is None:
             raise errors.ConfigError(
                 f"{what} has no database.",
@@ -97,6 +103,14 @@ class Transactions:
                 todo="Write app.transactions(engine), with an engine, a pool or a function that connects.",
             )
         return found
+
+    def _told_as(self, database: Database) -> Database | None:
+        """Give a place with what the app was told of it, also where only what connects is named again."""
+        if database.connect is None:
+            return self.default
+        if database in self.told:
+            return database
+        return next((one for one in self.told if one.connect == database.connect), database)
 
 
 class Outbox:

@@ -95,7 +95,7 @@ NOT_STARTED = Advice("first", "send what starts it: the events that it is on, or
 OTHER_STORE = Advice(
     "first",
     "in a test the store is the test's own and new each time: connect to app.settings.store, and make the tables "
-    "there, in fresh=",
+    "there, in fresh=; or say that they are in another database in production, too: app.transactions(…, marker=True)",
 )
 
 
@@ -131,7 +131,7 @@ def advice_for(seen: Sequence[Effect], *, same: str = "") -> Advice:
     if any(effect.clash for effect in seen):
         return SAME_BODY
     if first.kind == "rows":
-        if first.is_replacing:
+        if any(effect.is_replacing for effect in seen):  # a counter's first row is new, the next a change
             return ROWS_CHANGED
         return ROWS if len({effect.detail for effect in seen}) < len(seen) else ROWS_DRAWN
     if not first.knows_keys:

@@ -103,6 +103,7 @@ class HttpWorld:
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
         self._routes: list[_Route] = []
+        self._reached: set[str] = set()
         self._answered: dict[tuple[str, str, str], tuple[bytes, Answer]] = {}
 
     def route(
@@ -148,6 +149,15 @@ class HttpWorld:
         """Forget every key."""
         self._answered.clear()
 
+    def begin(self) -> None:
+        """Forget what was ever reached."""
+        self._reached.clear()
+
+    def unseen(self) -> list[str]:
+        """Give the services that nobody sent anything to since `begin`."""
+        names = dict.fromkeys(f"{route.method} {route.url}" for route in self._routes)
+        return [name for name in names if name not in self._reached]
+
     def ask(self, asked: Asked) -> Answer:
         """Give a service's answer, and note what the request did.
 
@@ -159,6 +169,7 @@ class HttpWorld:
         self._outside.check_alive()
         plain = urlunsplit(urlsplit(asked.url)._replace(query="", fragment=""))
         route = self._find(asked.method, plain)
+        self._reached.add(f"{route.method} {route.url}")
         if asked.method in SAFE_METHODS:
             return _answer(route.reply, asked)
         name = f"{asked.method} {route.url}"

@@ -26,10 +26,13 @@ class LifeTransactions(Transactions):
 
     Args:
         worker: of the life.
+        markers_namespace: no other test's, since runs of the same seed have the same ids, and the markers
+            of one would tell the next that all was committed.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, markers_namespace: str) -> None:
         super().__init__(worker)
+        self._markers_namespace = markers_namespace
         self._known: dict[int, tuple[Any, Database]] = {}
         self._engines: list[Any] = []
         self._turn = asyncio.Lock()
@@ -38,6 +41,11 @@ class LifeTransactions(Transactions):
     def is_talking(self) -> bool:
         """Say whether one waits for its database."""
         return self._turn.locked()
+
+    @property
+    def markers_namespace(self) -> str:
+        """Give the namespace that markers in other databases are kept under."""
+        return self._markers_namespace
 
     def turn(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Give what lets one transaction in, in the order in which they come."""

@@ -14,6 +14,7 @@ import os
 import random
 import threading
 import time
+import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -90,6 +91,7 @@ class Place:
         home.empty()
         self.outside = outside
         self.seed = seed
+        self.markers_namespace = f"onceward_test_{uuid.uuid4().hex}"  # not seeded: see LifeTransactions
         self.lives = 0
         self.seconds = 0.0
         self.settings = dataclasses.replace(
@@ -215,7 +217,9 @@ class Life:
         )
         worker.step_threads = _Threads(self, place.settings.threads, "onceward-step")
         worker.workflow_threads = _Threads(self, place.settings.concurrency, "onceward-workflow")
-        transactions = worker.transactions = self.transactions = LifeTransactions(worker)
+        transactions = worker.transactions = self.transactions = LifeTransactions(
+            worker, place.markers_namespace
+        )
         loop.has_replies_due = lambda: transactions.is_talking
         loop.has_bodies = lambda: bool(self.bodies())
         place.outside.whose = self.whose

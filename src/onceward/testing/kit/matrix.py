@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from onceward.core.errors import StateConflict
@@ -228,6 +228,7 @@ def crash_matrix(
         seen = [asleep, *map(matrix.once, variants)]
     asked = {verb for verb, is_asked in (("restart", restart), ("replay", replay)) if is_asked}
     report = judged(workflow.name, reference, seen, str(ends), asked, seed)
+    report = replace(report, unseen=tuple(outside.unseen()))
     if report.is_safe:
         check_tables(outside)
     return report

@@ -141,9 +141,15 @@ class Outside:
             table.begin()
 
     def begin(self) -> None:
-        """Forget also what tables were like."""
+        """Forget also what tables were like, and what was ever reached."""
+        self.http.begin()
         for table in self.tables:
             table.forget()
+
+    def unseen(self) -> list[str]:
+        """Give what the test names and nothing came to since `begin`: services, and tables without a row."""
+        idle = [f"rows of {table.name}" for table in self.tables if not table.has_moved]
+        return self.http.unseen() + list(dict.fromkeys(idle))
 
     def close(self) -> None:
         """Close the connections to tables."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -62,6 +63,7 @@ class Report:
         ends: how the runs end when nothing goes wrong.
         effects: what happens outside then, as ``(step, effect, times)``.
         seed: decides it all.
+        unseen: services and tables that the test names and that nothing ever came to.
     """
 
     workflow: str
@@ -70,6 +72,7 @@ class Report:
     ends: tuple[str, ...]
     effects: tuple[tuple[str, str, int], ...]
     seed: int = 0
+    unseen: tuple[str, ...] = ()
 
     @property
     def is_safe(self) -> bool:
@@ -79,6 +82,8 @@ class Report:
     def assert_safe(self) -> None:
         """Fail the test with the table, unless all is safe.
 
+        Warns of what the test names and nothing came to, since no crash was tried around it.
+
         Raises:
             AssertionError: something happened too often; or nothing was seen outside at all, which
                 would prove nothing.
@@ -86,6 +91,15 @@ class Report:
         __tracebackhide__ = True  # pytest shows the test's own line
         if not self.is_safe:
             raise AssertionError(f"\n{self}")
+        if self.unseen:
+            warnings.warn(self._never_reached(), stacklevel=2)
+
+    def _never_reached(self) -> str:
+        return (
+            f"{self.workflow} never came to: {', '.join(self.unseen)}. No crash was tried around what is not reached. "
+            "Send what its run waits for, or click the link that it sends; a service for another way of the run "
+            "belongs into a test of that way."
+        )
 
     def to_json(self) -> str:
         """Give everything as JSON text."""
@@ -136,6 +150,8 @@ class Report:
                         yield f"         {example}"
             yield ""
             yield f"Each tool: {PAGE}. The same again: crash_matrix(…, seed={self.seed})."
+        if self.unseen:
+            yield self._never_reached()
         held = sum(map(_is_held, self.outcomes))
         if held:
             yield f"{held} of them leave the run held, for a person who knows what happened."

@@ -23,12 +23,13 @@ class Table:
 
     Attributes:
         was_there: it existed at one of the looks.
+        has_moved: a row was new or changed at one of them.
     """
 
     def __init__(self, connect: Connect, name: str, *, empties: bool = False) -> None:
         self.name = name
         self.empties = empties
-        self.was_there = False
+        self.was_there = self.has_moved = False
         self._connect = connect
         self._rows: Counter[str] = Counter()
         self._first: Counter[str] | None = None
@@ -66,6 +67,7 @@ class Table:
         """Be as before the first variant."""
         self.close()
         self._rows, self._first = Counter(), None
+        self.has_moved = False
 
     def look(self) -> tuple[list[str], bool]:
         """Give the rows that are new or changed since the last look, and whether none was added.
@@ -74,6 +76,7 @@ class Table:
         """
         rows, before = self._read(), self._rows
         self._rows = rows
+        self.has_moved = self.has_moved or rows != before
         return sorted((rows - before).elements()), rows.total() <= before.total()
 
     def close(self) -> None:

@@ -217,8 +217,6 @@ def make_plan(
         fates: what becomes of steps that an answer is about.
     """
     is_anew = reply.effect in (Effect.NEW_GENERATION, Effect.NEW_RUN)
-    if is_anew:  # what was undone is not undone again, and a step that was undone is done anew
-        rows = [row for row in rows if row.kind != "undo"]
     business = business_parts(namespace, run.workflow, run.key, run.source, run.event_id)
     if is_anew:
         # What was undone is undone; what the new one undoes are its own steps.
@@ -271,7 +269,9 @@ def _planned(
     effect = effect_of(row.kind, row.effect)
     has_key = row.kind in BODIES
     is_business = row.key_scope == "business"
-    runs = fate is Fate.RUNS_AGAIN or (has_key and fate not in (Fate.KEPT, Fate.STOPS))
+    # A call that is reopened retries its run; the copy of one calls a run of its own.
+    calls_anew = fate is Fate.REOPENED and row.kind == "call" and row.origin is not None
+    runs = fate is Fate.RUNS_AGAIN or calls_anew or (has_key and fate not in (Fate.KEPT, Fate.STOPS))
     maker = _maker(row, run)
     key = None
     if has_key and (is_business or maker is not None):
@@ -288,7 +288,8 @@ def _planned(
         effect=effect,
         happens_again=runs and effect is not StepEffect.PURE,
         key=key,
-        keeps_key=(is_business or not is_anew) if runs and has_key else None,
+        # A copied record's key is that of who made it: the failure of one is reopened under another.
+        keeps_key=(is_business or (not is_anew and row.origin is None)) if runs and has_key else None,
         key_used_at=row.started_at,
         is_key_known=None if memory_ms is None else now - row.started_at <= memory_ms,
         origin=row.origin,
@@ -332,7 +333,7 @@ def _children(
     is_restart: bool,
     is_anew: bool,
 ) -> list[PlannedChild]:
-    fates = {row.child_run_id: step.fate for row, step in zip(rows, steps, strict=True)}
+    fates = {row.child_run_id: step.fate for row, step in zip(rows, steps, strict=True) if row.origin is None}
     found = []
     for child in children:
         is_open = child.state not in TERMINAL
@@ -365,7 +366,7 @@ def _warnings(
         found.append(f"The failure of {listed(failures)} is kept: it is raised again.")
     if has_input and kept:
         found.append("What is kept was made of the old payload.")
-    found += [f"{one.step!r} {MAKES_RUNS[one.kind]} again." for one in again if one.kind in MAKES_RUNS]
+    found += [f"{one.step!r} {MAKES_RUNS[one.kind]} again." for one in steps if _makes_again(one)]
     forgotten = [one.step for one in steps if one.keeps_key and one.is_key_known is False]
     if forgotten:
         found.append(
@@ -376,6 +377,10 @@ def _warnings(
     if stays:
         found.append(f"What was started goes on: run {', '.join(stays[:SHOWN_MAX])}.")
     return found
+
+
+def _makes_again(step: PlannedStep) -> bool:
+    return step.kind in MAKES_RUNS and step.happens_again
 
 
 # --- tokens -----------------------------------------------------------------------------------------

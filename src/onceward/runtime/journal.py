@@ -13,6 +13,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from onceward.core import errors
 from onceward.core.model import DoneWait, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
@@ -234,6 +236,13 @@ class Journal:
             ended_at=None if is_open else self.worker.now_ms(),
             **more,
         )
+
+    def maker_of(self, record: StepRow | None) -> tuple[str, int]:
+        """Give the run and generation that made what a record tells of: of a copy not this one."""
+        if record is None or record.origin is None:
+            return self.run_id, self.generation
+        run_id, generation = msgspec.json.decode(record.origin, type=tuple[str, int])
+        return run_id, generation
 
     @property
     def window(self) -> asyncio.Lock:

@@ -72,7 +72,7 @@ async def _copied(execution: Execution, key: StepKey, record: StepRow, token_has
     What became of that counts for both; a replay copies it only when it has ended.
     """
     worker = execution.worker
-    run_id, generation = msgspec.json.decode(record.origin or "[]", type=tuple[str, int])
+    run_id, generation = execution.maker_of(record)
     secrets = promises.secrets_of(worker.settings.promise_secret)
     made = [
         promises.token_of(secret, worker.settings.namespace, run_id, generation, key) for secret in secrets

@@ -45,7 +45,8 @@ async def emit(
 ) -> tuple[str, str]:
     """Emit once; give the event's source and id."""
     record = await execution.saved(key, "emit")
-    source, event_id = f"run/{execution.run_id}", ids.composed(execution.generation, *key)
+    run_id, generation = execution.maker_of(record)
+    source, event_id = f"run/{run_id}", ids.composed(generation, *key)
     if record is None or record.state is StepState.OPEN:
         await execution.durable()
         accept = _emit_accept(execution, source, event_id, type_, payload, subject)
@@ -196,8 +197,9 @@ async def start(
             means="Nothing was started.",
             todo=f"Decorate it with @app.workflow(); a function is run with ctx.step.run({str(key)!r}, …).",
         )
-    source, event_id = f"run/{execution.run_id}", ids.composed(execution.generation, *key, ids.START)
     record = await execution.saved(key, kind)
+    run_id, generation = execution.maker_of(record)
+    source, event_id = f"run/{run_id}", ids.composed(generation, *key, ids.START)
     if record is not None and record.state is StepState.FAILED:
         return execution.answer(record, workflow.result_codec)
     is_new = record is None or record.child_run_id is None

@@ -99,8 +99,8 @@ class PostgresOperators:
             place = parameters(due_at=due_at, is_suspect=is_suspect(move.crashes))
             self._do(session, "requeue", **mine, **place)
         if steer.reopen:
-            generation = parameter(steer.expected_generation)
-            self._do(session, "reopen", **mine, generation=generation, keys=_keys(steer.reopen))
+            place = parameters(generation=steer.expected_generation, now=move.now)
+            self._do(session, "reopen", **mine, **place, keys=_keys(steer.reopen))
         self._save_steps(session, run_id, fence, move.generation, steer.copies)
         self._follow_up(session, run_id, fence, move)
         if keys:

@@ -873,13 +873,16 @@ on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_
 -- name: reopen
 -- Failures that ended the attempt, and what they cut off, run again with all their tries; a record
 -- that backs off goes on at once with those it has left; a sleep keeps its deadline. Every other
--- record stays (RULINGS 19, 23).
+-- record stays (RULINGS 19, 23). The copy of a failure becomes a step of this run: it has a key of its
+-- own and is undone here, and a call calls a run of its own.
 with k as materialized (
   select :namespace as namespace, k.* from json_to_recordset(:keys) as k (name text, item text, ordinal bigint)
 )
 update {t}step s set tries = case s.state when 'open' then s.tries else 0 end, state = 'open',
   output = null, error = null, ended_at = null, wake_at = case s.kind when 'sleep' then s.wake_at end,
-  begun = case s.state when 'failed' then null else s.begun end
+  begun = case s.state when 'failed' then null else s.begun end,
+  child_run_id = case when s.origin is null then s.child_run_id end, origin = null,
+  started_at = case when s.origin is null or s.key_scope = 'business' then s.started_at else :now end
 from k
 where s.namespace = any(array[k.namespace]) and s.run_id = :run_id and s.generation = :generation
   and s.name = k.name and s.item = k.item and s.ordinal = k.ordinal

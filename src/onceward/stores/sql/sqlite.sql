@@ -294,11 +294,14 @@ on conflict (namespace, run_id) do update set due_at = excluded.due_at, process_
 -- name: reopen
 -- Failures that ended the attempt, and what they cut off, run again with all their tries; a record
 -- that backs off goes on at once with those it has left; a sleep keeps its deadline. Every other
--- record stays (RULINGS 19, 23).
+-- record stays (RULINGS 19, 23). The copy of a failure becomes a step of this run: it has a key of its
+-- own and is undone here, and a call calls a run of its own.
 update {t}step set tries = case state when 'open' then tries else 0 end, state = 'open',
   output = null, error = null, ended_at = null, wake_at = case kind when 'sleep' then wake_at end,
-  begun = case state when 'failed' then null else begun end
-where namespace = ? and run_id = ? and generation = ? and name = ? and item = ? and ordinal = ?
+  begun = case state when 'failed' then null else begun end,
+  child_run_id = case when origin is null then child_run_id end, origin = null,
+  started_at = case when origin is null or key_scope = 'business' then started_at else ?7 end
+where namespace = ?1 and run_id = ?2 and generation = ?3 and name = ?4 and item = ?5 and ordinal = ?6
   and state in ('failed', 'cut', 'open')
 
 -- name: insert_audit

@@ -526,7 +526,7 @@ class SqliteWrites:
         for key in steer.reopen:
             connection.execute(
                 sql["reopen"],
-                (namespace, run_id, steer.expected_generation, key.name, key.item, key.ordinal),
+                (namespace, run_id, steer.expected_generation, *key, move.now),
             )
         self.save_steps(connection, run_id, move.generation, steer.copies)
         self.follow_up(connection, run_id, move)

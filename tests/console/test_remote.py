@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.server
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -182,3 +183,53 @@ def test_an_address_that_cannot_be_one_is_refused(url: str) -> None:
         RemoteConsole(url)
     with pytest.raises(errors.ConfigError):
         RemoteConsole("http://x", "a\nb")
+
+
+class Endless(http.server.BaseHTTPRequestHandler):
+    """Goes on and on with what makes no reply."""
+
+    def do_GET(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_a_reply_without_end_is_cut_off() -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        console = RemoteConsole(f"http://127.0.0.1:{server.server_port}", whole_seconds=0.2)
+        with pytest.raises(errors.StoreUnavailable, match="no reply within"):
+            asyncio.run(console.counts())
+        server.shutdown()
+
+
+def test_a_redirect_is_an_error_and_the_token_goes_nowhere(instance: str) -> None:
+    with pytest.raises(errors.ConfigError):
+        ask(instance, lambda console: console.counts(), (302, b""))
+
+    assert [token for _, _, token in Instance.asked] == ["Bearer secret"]
+
+
+def test_an_error_that_is_told_at_length_is_cut(instance: str) -> None:
+    told = {"what": "x" * 1_000_000, "means": "y" * 1_000_000, "code": "config"}
+    with pytest.raises(errors.OncewardError) as caught:
+        ask(instance, lambda console: console.counts(), (400, told))
+
+    assert len(str(caught.value)) < 10_000
+
+
+@pytest.mark.parametrize("url", ["http://ann:hunter2@h", "http://hunter2@h:x", "ftp://ann:hunter2@h"])
+def test_a_password_in_the_address_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(errors.ConfigError) as caught:
+        RemoteConsole(url)
+
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://a..b", f"http://{'a' * 64}.example"])
+def test_a_name_that_cannot_be_looked_up_is_refused(url: str) -> None:
+    with pytest.raises(errors.ConfigError):
+        RemoteConsole(url)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
 
@@ -45,11 +46,20 @@ from onceward.console.views import (
 from onceward.core import errors
 from onceward.core.model import Millis
 from onceward.core.shown import shown
+from onceward.runtime.posting import cut_after
 from onceward.version import __version__
 
 PREFIX = "/api/v1"
 SECONDS_MAX = 30.0
+"""For how long nothing may come."""
+
+WHOLE_SECONDS_MAX = 120.0
+"""How long a whole reply may take."""
+
 REPLY_BYTES_MAX = 256 * 1024 * 1024
+TOLD_CHARS_MAX = 2_000
+"""Of each part of an error that the other instance tells."""
+
 CHANGES_S = 1.0
 """Between two looks at what may have changed."""
 
@@ -64,26 +74,19 @@ class RemoteConsole:
 
     Args:
         url: where it is: ``https://hooks.example.com``, with or without ``/api/v1``.
-        token: of an API user there; it says who acts.
+        token: of an API user there; it says who acts. It goes nowhere else: redirects are not followed.
+        whole_seconds: how long a whole reply may take.
 
     Raises:
-        ConfigError: *url* is no http or https address; from any method: the question or the token is
+        ConfigError: *url* is no http or https address, or has a password in it; from any method: the question or the token is
             refused.
         StoreUnavailable: from any method: the instance cannot be reached, or not its store.
     """
 
-    def __init__(self, url: str, token: str | None = None) -> None:
-        try:
-            parts = urlsplit(url)
-            is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            is_usable = False
-        if not is_usable or not url.isascii() or not url.isprintable() or " " in url:
-            raise errors.ConfigError(
-                f"{shown(url)} is no address of an API.",
-                means="Nothing was asked.",
-                todo="Write that of the instance, e.g. https://hooks.example.com.",
-            )
+    def __init__(
+        self, url: str, token: str | None = None, *, whole_seconds: float = WHOLE_SECONDS_MAX
+    ) -> None:
+        parts = _parts(url)
         if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token):
             raise errors.ConfigError(
                 "The token for the API holds characters that no token has.",
@@ -92,9 +95,10 @@ class RemoteConsole:
             )
         self._is_secure = parts.scheme == "https"
         self._host, self._port = parts.hostname or "", parts.port
-        self._url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        self._url = f"{parts.scheme}://{parts.netloc}"
         self._prefix = parts.path.rstrip("/").removesuffix(PREFIX) + PREFIX
         self._token = token
+        self._whole_seconds = whole_seconds
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -258,12 +262,14 @@ class RemoteConsole:
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
-            connection.request(method, self._prefix + target, body, headers)
-            answer = connection.getresponse()
-            status, told = answer.status, answer.read(REPLY_BYTES_MAX)
+            with cut_after(self._whole_seconds, connection):
+                connection.request(method, self._prefix + target, body, headers)
+                answer = connection.getresponse()
+                status, told = answer.status, answer.read(REPLY_BYTES_MAX)
         except (OSError, http.client.HTTPException) as error:
+            said = (str(error) or type(error).__name__)[:TOLD_CHARS_MAX]
             raise errors.StoreUnavailable(
-                f"There is no reply from {self._url}: {error or type(error).__name__}.",
+                f"There is no reply from {self._url}: {said}.",
                 means="It is not known whether what was asked was done.",
                 todo="Look whether the instance runs, and ask again.",
             ) from error
@@ -275,6 +281,26 @@ class RemoteConsole:
             return msgspec.json.decode(told, type=reply)
         except (msgspec.DecodeError, RecursionError) as error:
             raise _error(status, told, self._url) from error
+
+
+def _parts(url: str) -> SplitResult:
+    """Give the parts of the address of an API."""
+    parts = None
+    with contextlib.suppress(ValueError):
+        split = urlsplit(url)
+        if split.scheme in ("http", "https") and split.hostname and split.port != 0:
+            split.hostname.encode("idna")  # what cannot be looked up is found here
+            parts = split
+    has_password = "@" in url  # not shown then
+    if parts is None or has_password or not url.isascii() or not url.isprintable() or " " in url:
+        raise errors.ConfigError(
+            f"{'What was given' if has_password else shown(url)} is no address of an API.",
+            means="It has a user or password in it; the token says who asks."
+            if has_password
+            else "Nothing was asked.",
+            todo="Write that of the instance, e.g. https://hooks.example.com.",
+        )
+    return parts
 
 
 def _part(text: str) -> str:
@@ -329,8 +355,10 @@ def _error(status: int, told: bytes, url: str) -> errors.OncewardError:
         problem = msgspec.json.decode(told, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
         problem = {}
-    what = str(problem.get("what") or problem.get("detail") or f"{url} answered with status {status}.")
-    means, todo = str(problem.get("means") or ""), str(problem.get("todo") or "")
+    said = problem.get("what") or problem.get("detail") or f"{url} answered with status {status}."
+    what, means, todo = (
+        str(text or "")[:TOLD_CHARS_MAX] for text in (said, problem.get("means"), problem.get("todo"))
+    )
     kind = _CLASSES.get(str(problem.get("code")))
     if kind is None:
         kind = {404: errors.NotFound, 409: errors.StateConflict, 503: errors.StoreUnavailable}.get(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -203,7 +204,7 @@ class Shaping:
             method=request.method or None,
             url=self._url(request),
             headers=self.redaction.headers(dict(request.headers)),
-            error=None if unparsed is None else unparsed.error,
+            error=None if unparsed is None else self.redaction.text(unparsed.error),
             copies=1 if unparsed is None else unparsed.copies,
             events=list(events),
         )
@@ -231,7 +232,21 @@ class Shaping:
         except (ValueError, RecursionError):
             return self.redaction.text(text)
         shown = self.redaction.value(value)
-        return text if shown == value else msgspec.json.encode(shown).decode()
+        return text if shown == value and not _has_twins(text) else msgspec.json.encode(shown).decode()
+
+
+def _has_twins(text: str) -> bool:
+    """Say whether an object in JSON has a name twice: what the first one holds nobody looked at."""
+
+    def checked(pairs: list[tuple[str, Any]]) -> None:
+        if len(pairs) != len(dict(pairs)):
+            raise ValueError("twins")
+
+    try:
+        json.loads(text, object_pairs_hook=checked)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def promise_hashes(rows: Sequence[StepRow]) -> list[str]:

@@ -3,7 +3,8 @@
 A rule is a name (``password``), which fits every field, header and parameter that ends in the same
 words whatever their writing (``userPassword``, ``user-password``, ``USER_PASSWORD``), or a path
 (``card.number``), which fits fields under such a field. What a rule fits is shown as `HIDDEN`, with
-everything below it. Texts that are no JSON are searched for ``name=value`` and ``"name": "value"``.
+everything below it. Texts are searched for ``name=value`` and ``"name": "value"``, for what comes after
+``Bearer`` and for passwords in addresses, those inside values too: a field may hold JSON or a form as text.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ DEFAULT_RULES: tuple[str, ...] = (
     "password",
     "passwd",
     "passphrase",
+    "passcode",
+    "pwd",
     "secret",
+    "secret_key",
+    "signing_key",
     "token",
     "api_key",
     "apikey",
@@ -52,8 +57,14 @@ Words = tuple[str, ...]
 
 @functools.lru_cache(maxsize=4096)
 def words_of(name: str) -> Words:
-    """Give the words of a name, in lower case: ``userPassword`` and ``user-password`` are alike."""
-    return tuple(word.lower() for word in _WORD.findall(name))
+    """Give the words of a name, in lower case: ``userPassword`` and ``user-password`` are alike.
+
+    Numbers at its end are left out: ``password2`` holds what ``password`` holds.
+    """
+    words = [word.lower() for word in _WORD.findall(name)]
+    while len(words) > 1 and words[-1].isdigit():
+        words.pop()
+    return tuple(words)
 
 
 class Redaction:
@@ -112,7 +123,7 @@ class Redaction:
             }
         if isinstance(value, list):
             return [self._value(item, above, depth + 1) for item in value]
-        return value
+        return self.text(value) if isinstance(value, str) else value
 
     def _hides_at(self, name: str, above: Sequence[str]) -> bool:
         if self.hides(name):
@@ -127,27 +138,51 @@ class Redaction:
 
     def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Give headers without the values that the rules hide."""
-        return {name: HIDDEN if self.hides(name) else value for name, value in headers.items()}
+        return {name: HIDDEN if self.hides(name) else self.text(value) for name, value in headers.items()}
 
     def text(self, text: str) -> str:
         """Give a text that is no JSON, such as an error's message, a form or an address, likewise."""
-        if self._in_text is None:
+        if "://" in text:
+            text = _IN_ADDRESS.sub(rf"\g<user>{HIDDEN}", text)
+        if _BEARER.search(text):
+            text = _BEARER.sub(rf"\g<scheme>{HIDDEN}", text)
+        if self._in_text is None or not ("=" in text or ":" in text):
             return text
         return self._in_text.sub(self._hidden, text)
 
     def _hidden(self, match: re.Match[str]) -> str:
-        return f"{match['name']}{match['between']}{HIDDEN}" if self.hides(match["name"]) else match[0]
+        start = begin = match.start()
+        while begin > 0 and start - begin < _NAME_CHARS_MAX and _is_of_name(match.string[begin - 1]):
+            begin -= 1
+        if not self.hides(match.string[begin:start] + match["name"]):
+            return match[0]
+        return f"{match['name']}{match['between']}{HIDDEN}"
+
+
+_NAME_CHARS_MAX = 100
+
+_IN_ADDRESS = re.compile(r"(?P<user>(?<=://)[^\s/:@'\"]{0,100}:)[^\s/@'\"]{1,500}(?=@)")
+_BEARER = re.compile(r"(?P<scheme>\bbearer\s{1,3})[\w.~+/=-]{16,}", re.IGNORECASE | re.ASCII)
+
+
+def _is_of_name(char: str) -> bool:
+    return char.isalnum() or char in "_-"
 
 
 def _in_text(names: Iterable[Words]) -> re.Pattern[str]:
     """Give what finds ``name=value``, ``name: value`` and ``"name": "value"`` of names that may be hidden.
 
-    By the last word of each, before which others may stand; `Redaction.hides` then decides.
+    By the last word of each; `Redaction._hidden` looks at what stands before it and decides. It begins with
+    that word, and not with what may stand before it: each place of a long text without a match was the
+    begin of a hundred tries then, and a megabyte of a stranger's held up the process for a minute.
     """
     last = "|".join(sorted({re.escape(words[-1]) for words in names}))
     return re.compile(
-        rf"(?P<name>[\w-]{{0,100}}(?:{last}))"
-        r"(?P<between>[\"']?\s{0,3}[=:]\s{0,3}(?:(?:bearer|basic)\s+)?)"
-        r"(?:\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|[^\s&,;'\"<>]+)",
+        rf"(?P<name>(?:{last})[_-]?[0-9]{{0,4}})"
+        r"(?P<between>\\{0,8}[\"']?\s{0,3}[=:]\s{0,3}(?:(?:bearer|basic)\s{1,3})?)"
+        # Texts are cut, so what closes may be missing; then all is hidden up to the end of the line.
+        r"(?:[bruf]{0,2}\"(?:[^\"\\\n]|\\.)*\"?|[bruf]{0,2}'(?:[^'\\\n]|\\.)*'?"
+        r"|\\{1,8}\"[^\"\n]*\"?|\\{1,8}'[^'\n]*'?"
+        r"|\[[^\]\n]*\]?|\([^)\n]*\)?|\{[^}\n]*\}?|[^\s&,;'\"<>]+)",
         re.IGNORECASE,
     )

@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import socket
 import threading
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from onceward.core.notices import SEND_SECONDS_MAX
@@ -24,7 +25,26 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> int:
     secure = parts.scheme == "https"
     connect = http.client.HTTPSConnection if secure else http.client.HTTPConnection
     connection = connect(parts.hostname or "", parts.port, timeout=SEND_SECONDS_MAX)
-    # The time-out of the socket is for each read: whoever sends a byte now and then would hold it for ever.
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        with cut_after(SEND_SECONDS_MAX, connection):
+            connection.request("POST", target, body, headers)
+            return connection.getresponse().status
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"no HTTP reply: {type(error).__name__}") from error
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def cut_after(seconds: float, connection: http.client.HTTPConnection) -> Iterator[None]:
+    """End an exchange that is not over after so long.
+
+    The time-out of a socket is for each read: whoever sends a byte now and then would hold it for ever.
+
+    Raises:
+        TimeoutError: it was not over.
+    """
     is_late = threading.Event()
 
     def cut() -> None:
@@ -34,19 +54,16 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> int:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(SEND_SECONDS_MAX, cut)
+    timer = threading.Timer(seconds, cut)
     timer.daemon = True
     timer.start()
     try:
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("POST", target, body, headers)
-        return connection.getresponse().status
+        yield
     except (OSError, http.client.HTTPException) as error:
         if is_late.is_set():
-            raise TimeoutError(f"no reply within {SEND_SECONDS_MAX:.0f} s") from error
-        if isinstance(error, OSError):
-            raise
-        raise ConnectionError(f"no HTTP reply: {type(error).__name__}") from error
+            raise TimeoutError(f"no reply within {seconds:.0f} s") from error
+        raise
     finally:
         timer.cancel()
-        connection.close()
+    if is_late.is_set():  # what was cut off may look like an end
+        raise TimeoutError(f"no reply within {seconds:.0f} s")

@@ -149,7 +149,7 @@ def ways_out(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]:
 
     asked = [step.question for step in detail.steps if step.question is not None]
     for question in asked:
-        about = f" --step '{question['step']}'" if len(asked) > 1 else ""
+        about = f" --step {shlex.quote(question['step'])}" if len(asked) > 1 else ""
         result = "" if question["kind"] == "undo" else " --result JSON"
         yield (
             line("answer", f" --with happened{result}{about}"),

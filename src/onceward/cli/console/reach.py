@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import getpass
+import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -98,7 +99,7 @@ class Reach:
         from onceward.core import store_url
 
         if self.api is not None:
-            return f" --api {self.api}"
+            return f" --api {shlex.quote(self.api)}"
         parts = [] if self.target is None else [f"--app {self.target}"]
         if self.settings.get("store") is not None:
             parts.append(f"--store {store_url.masked(str(self.settings['store']))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import textwrap
@@ -185,13 +186,20 @@ _TIMES = frozenset({"at", "now", "lease_until", "oldest_due_at"})
 def print_json(value: Any) -> None:
     """Print structs as JSON, times by RFC 3339."""
     data = msgspec.json.decode(msgspec.json.encode(value))
-    click.echo(msgspec.json.format(msgspec.json.encode(_timed(data)), indent=2).decode())
+    click.echo(_inert(msgspec.json.format(msgspec.json.encode(_timed(data)), indent=2).decode()))
 
 
 def json_line(value: Any) -> str:
     """Give a struct as JSON on one line, times by RFC 3339."""
     data = msgspec.json.decode(msgspec.json.encode(value))
-    return msgspec.json.encode(_timed(data)).decode()
+    return _inert(msgspec.json.encode(_timed(data)).decode())
+
+
+def _inert(text: str) -> str:
+    """Give JSON in which nothing controls a terminal: it may be printed on one, and U+009B is as good as ESC."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(char if char.isprintable() or char < "\x7f" else json.dumps(char)[1:-1] for char in text)
 
 
 _USERS = frozenset({"payload", "input", "output", "question", "warning", "rules", "triggers"})

@@ -163,8 +163,7 @@ class App(Registry, Receiving, Sending, Promising):
             worker.abort()
             raise
         if self.settings.notify:
-            loop = asyncio.get_running_loop()
-            store.listen(lambda: loop.call_soon_threadsafe(worker.hint))
+            store.listen(lambda: worker.from_thread(worker.hint))
         return worker
 
     def _wire(self, worker: Worker) -> None:

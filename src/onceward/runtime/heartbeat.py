@@ -10,6 +10,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from onceward.core import errors, failpoints
@@ -118,8 +119,6 @@ class Heartbeat:
         )
         return blocked_s
 
-    def _on_loop(self, call: object, *args: object) -> None:
-        try:
-            self._worker.loop.call_soon_threadsafe(call, *args)  # type: ignore[arg-type]
-        except RuntimeError:  # the loop is closed
+    def _on_loop(self, call: Callable[..., object], *args: object) -> None:
+        if not self._worker.from_thread(call, *args):
             self._stop.set()

@@ -182,7 +182,7 @@ class Looking:
             taken = worker.store.take_over(worker.now_ms(), crash_limit=CRASH_LIMIT, skip=worker.process_id)
         except errors.ReplyLost:
             _log.warning("the reply to a takeover was lost; the next look tells what became of it")
-            worker.loop.call_soon_threadsafe(worker.hint)
+            worker.from_thread(worker.hint)
             return
         except errors.StoreUnavailable:
             raise
@@ -204,4 +204,4 @@ class Looking:
                 extra={"run_id": run_id},
             )
         if taken.released:
-            worker.loop.call_soon_threadsafe(worker.claim_due)
+            worker.from_thread(worker.claim_due)

@@ -134,7 +134,7 @@ class Matching:
                 events = [event for event in page if event.received_at >= since]
                 waits = store.waits_for(awaiting.places_of(events))
                 if waits and self._offer(events, waits):
-                    self._worker.loop.call_soon_threadsafe(self._worker.hint)
+                    self._worker.from_thread(self._worker.hint)
                 if len(events) < PAGE:
                     break
                 before = awaiting.in_order(events[-1])

@@ -20,7 +20,7 @@ from onceward.authoring.made import not_awaited
 from onceward.authoring.options import Database
 from onceward.core import errors, failpoints
 from onceward.core.model import Millis, OutboxRow, StepRow
-from onceward.core.ports import Ask, Opening, Script, Store
+from onceward.core.ports import Ask, Opening, Script
 from onceward.core.states import StepState
 from onceward.runtime.functions import FunctionFacts
 from onceward.runtime.threads import NotBegun
@@ -30,6 +30,7 @@ from onceward.runtime.transactions.marker import TABLE, Found, Marker
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
+    from onceward.runtime.worker import Worker
 
 KIND = "transaction"
 
@@ -345,7 +346,7 @@ class TransactionTry:
                     await link.commit()
                 with contextlib.suppress(Exception):
                     await link.rollback()
-            async with contextlib.nullcontext() if self._marker else _alone(self._worker.store):
+            async with contextlib.nullcontext() if self._marker else _alone(self._worker):
                 if not await self._worker.read(self._execution.may_begin):
                     raise NotBegun
                 await link.begin()
@@ -408,13 +409,13 @@ def _one(sql: str) -> Script[None]:
 
 
 @contextlib.asynccontextmanager
-async def _alone(store: Store) -> AsyncIterator[None]:
+async def _alone(worker: Worker) -> AsyncIterator[None]:
     """Keep this process's writers away, by a thread that has their lock for as long as it takes."""
+    store = worker.store
     if store.kind != "sqlite":
         yield
         return
-    loop = asyncio.get_running_loop()
-    entered: asyncio.Future[None] = loop.create_future()
+    entered: asyncio.Future[None] = worker.loop.create_future()
     is_over = threading.Event()
 
     def settle(error: BaseException | None) -> None:
@@ -428,10 +429,10 @@ async def _alone(store: Store) -> AsyncIterator[None]:
     def hold() -> None:
         try:
             with store.alone():
-                loop.call_soon_threadsafe(settle, None)
-                is_over.wait()
+                if worker.from_thread(settle, None):
+                    is_over.wait()
         except errors.OncewardError as error:
-            loop.call_soon_threadsafe(settle, error)
+            worker.from_thread(settle, error)
 
     threading.Thread(target=hold, name="onceward-alone", daemon=True).start()
     try:

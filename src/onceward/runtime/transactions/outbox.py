@@ -155,7 +155,7 @@ class Outbox:
                 todo="Write `await app.emit(…, within=connection)`, or use a connection that blocks.",
             )
         self._block(row, event, link)  # type: ignore[arg-type]
-        self._worker.loop.call_soon_threadsafe(self.expect)
+        self._worker.from_thread(self.expect)
 
     def _block(self, row: OutboxRow, event: EventRow, link: Link) -> None:
         words = self._worker.transactions.words

@@ -20,6 +20,7 @@ from onceward.core.errors import OncewardError, StoreDamaged
 from onceward.core.ids import IdSource
 from onceward.core.ports import Store
 from onceward.core.triggers import Trigger
+from onceward.runtime.threads import call_on
 from tests.engine.running import make_app, run_app
 from tests.helpers import eventually
 
@@ -262,7 +263,7 @@ def test_threads_are_quiet_when_the_loop_was_closed_and_the_app_was_not(
         eventually(lambda: app.overheard.calls > before, what="the listener hears of the event")
         worker._heartbeat.beat()
 
-        assert not worker.from_thread(worker.hint)
+        assert not call_on(worker.loop, worker.hint)
         assert [record for record in caplog.records if record.exc_info] == []
     finally:
         worker.abort()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from onceward.core import errors, failpoints
 from onceward.core.model import Millis
 from onceward.runtime.outage import Outage
+from onceward.runtime.threads import call_on
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -120,5 +121,5 @@ class Heartbeat:
         return blocked_s
 
     def _on_loop(self, call: Callable[..., object], *args: object) -> None:
-        if not self._worker.from_thread(call, *args):
+        if not call_on(self._worker.loop, call, *args):
             self._stop.set()

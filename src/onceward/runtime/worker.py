@@ -256,17 +256,6 @@ class Worker(Leased):
         if self._heartbeat is not None:
             await self.read(self._heartbeat.beat)
 
-    def from_thread(self, call: Callable[..., object], *args: Any) -> bool:
-        """Call something on the event loop soon, from any thread; False when the loop is closed.
-
-        Whoever closes a loop without closing the app has the threads here run on, and nobody listens.
-        """
-        try:
-            self.loop.call_soon_threadsafe(call, *args)
-        except RuntimeError:  # that says no more than this
-            return False
-        return True
-
     async def read(self, function: Callable[..., Any], *args: Any) -> Any:
         """Make a blocking call of the store away from the event loop."""
         return await self._reads(function, *args)

@@ -23,7 +23,7 @@ from onceward.core.model import Millis, OutboxRow, StepRow
 from onceward.core.ports import Ask, Opening, Script
 from onceward.core.states import StepState
 from onceward.runtime.functions import FunctionFacts
-from onceward.runtime.threads import NotBegun
+from onceward.runtime.threads import NotBegun, call_on
 from onceward.runtime.transactions.lending import lend, lend_async
 from onceward.runtime.transactions.links import AsyncLink, Link, check_dialect, check_idle, play, play_async
 from onceward.runtime.transactions.marker import TABLE, Found, Marker
@@ -429,10 +429,10 @@ async def _alone(worker: Worker) -> AsyncIterator[None]:
     def hold() -> None:
         try:
             with store.alone():
-                if worker.from_thread(settle, None):
+                if call_on(worker.loop, settle, None):
                     is_over.wait()
         except errors.OncewardError as error:
-            worker.from_thread(settle, error)
+            call_on(worker.loop, settle, error)
 
     threading.Thread(target=hold, name="onceward-alone", daemon=True).start()
     try:

@@ -30,6 +30,7 @@ from onceward.receiving import Receiving
 from onceward.registry import Registry
 from onceward.runtime import failpoints
 from onceward.runtime.clock import StoreClock, SystemEntropy, wall_ms
+from onceward.runtime.threads import call_on
 from onceward.runtime.transactions.outbox import Outbox
 from onceward.runtime.worker import Worker
 from onceward.sending import Sending
@@ -163,8 +164,7 @@ class App(Registry, Receiving, Sending, Promising):
             worker.abort()
             raise
         if self.settings.notify:
-            loop = asyncio.get_running_loop()
-            store.listen(lambda: loop.call_soon_threadsafe(worker.hint))
+            store.listen(lambda: call_on(worker.loop, worker.hint))
         return worker
 
     def _wire(self, worker: Worker) -> None:

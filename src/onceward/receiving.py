@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, cast, overload
 
 from onceward.arrivals import Arrivals
 from onceward.core import asked
 from onceward.core.arrival import Accepted, Verified
+from onceward.core.looks import DeliveriesFound
 from onceward.core.messages import HttpRequest
 from onceward.core.model import DeliveryRow, UnparsedRow
 from onceward.core.ports import DeliveryFilter
@@ -20,6 +22,16 @@ if TYPE_CHECKING:
     from onceward.sources.base import Source
     from onceward.web.receiver import Receiver
     from onceward.web.site import Site
+
+
+class DeliveryPage(list[DeliveryRow | UnparsedRow]):
+    """Deliveries, newest first.
+
+    Attributes:
+        next: what to ask for as *before* to go on; None when there are no more.
+    """
+
+    next: str | None = None
 
 
 class Receiving:
@@ -75,15 +87,18 @@ class Receiving:
         source: str | None = None,
         before: str | None = None,
         limit: int = 100,
-    ) -> Sequence[DeliveryRow | UnparsedRow]:
+    ) -> DeliveryPage:
         """List deliveries, newest first, without their bodies.
+
+        With *state* or *source* it looks at the 10,000 newest that are older than *before*, so a page
+        may be short, or empty, while its ``next`` says where to go on.
 
         Args:
             state: only those that brought an event (``"accepted"``), brought it again
                 (``"duplicate"``), brought other content under its id (``"clash"``), or could not be
                 read by their source (``"unparsed"``); by default all but the last.
             source: only of this source.
-            before: only older than this delivery id, for the next page.
+            before: only older than this delivery id, or what a page has as ``next``.
             limit: at most this many, up to 1,000.
 
         Raises:
@@ -93,9 +108,17 @@ class Receiving:
         where = DeliveryFilter(
             source=source, outcome=outcome, before=before, limit=asked.checked_limit(limit)
         )
-        store = self.worker.store
-        read = store.unparsed if state == "unparsed" else store.all_deliveries
-        return await self.worker.read(read, where)  # type: ignore[no-any-return]
+        store, edge = self.worker.store, None
+        if state == "unparsed":
+            found = DeliveryPage(await self.worker.read(store.unparsed, where))
+        elif state is None and source is None:
+            found = DeliveryPage(await self.worker.read(store.all_deliveries, where))
+        else:
+            look = functools.partial(store.look_for_deliveries, limit=limit, look=asked.LOOK_MAX)
+            met: DeliveriesFound = await self.worker.read(look, source, outcome, before)
+            found, edge = DeliveryPage(met.deliveries), met.edge
+        found.next = found[-1].delivery_id if len(found) == limit else edge
+        return found
 
     async def request(self, delivery_id: str) -> HttpRequest:
         """Give the stored request of a delivery: its body byte for byte, and the headers that are kept.

@@ -22,6 +22,7 @@ import msgspec
 from onceward.core import errors
 from onceward.core.messages import HttpRequest
 from onceward.core.model import Millis, RefusalRow
+from onceward.runtime.worker import WRITE_S_MAX
 from onceward.sources.fixture import fixtures_of
 
 if TYPE_CHECKING:
@@ -219,9 +220,10 @@ class Refusals:
             try:
                 if not worker.is_heard:  # whoever asks us to stop does not wait for one more time-out
                     raise errors.StoreUnavailable("The store takes no writes.")
-                await self._write(worker)
-            except errors.OncewardError as error:
-                _log.warning("refusals could not be written: %s", error.what)
+                async with asyncio.timeout(WRITE_S_MAX):
+                    await self._write(worker)
+            except (errors.OncewardError, TimeoutError) as error:
+                _log.warning("refusals could not be written: %s", error or "the store kept them waiting")
 
     async def listed(self, source: str | None) -> list[Refusal]:
         """Give what is written, and what this process has counted since; the latest first."""

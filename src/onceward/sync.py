@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypeVar, overload
@@ -22,12 +22,10 @@ from onceward.core.duration import Duration
 from onceward.core.messages import HttpRequest
 from onceward.core.model import (
     AttemptRow,
-    DeliveryRow,
     EventRow,
     ProcessRow,
     RunRow,
     StepRow,
-    UnparsedRow,
     WorkflowRow,
 )
 from onceward.core.plan import Plan
@@ -37,6 +35,7 @@ from onceward.core.unknown import Question
 from onceward.handles import Emitted, EventView, LaterRun, RunHandle
 from onceward.planning import PlannedVerb
 from onceward.promising import Completed
+from onceward.receiving import DeliveryPage
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -336,7 +335,7 @@ class SyncApp:
         source: str | None = None,
         before: str | None = None,
         limit: int = 100,
-    ) -> Sequence[DeliveryRow | UnparsedRow]:
+    ) -> DeliveryPage:
         """List deliveries, newest first; see `App.deliveries`."""
         return self.wait(self._app.deliveries(state=state, source=source, before=before, limit=limit))
 

@@ -8,10 +8,12 @@ import json
 from typing import Any, ClassVar
 
 import msgspec
+import psycopg
 import pytest
 
 from onceward import App, Context, Event, NotFound
 from onceward.core.arrival import Incoming, Verified
+from onceward.core.asked import LOOK_MAX
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid, StoreUnavailable
 from onceward.core.messages import HttpRequest
 from onceward.core.model import DELIVERIES_KEPT_MAX
@@ -121,6 +123,29 @@ def test_each_delivery_is_seen_with_its_time_outcome_secret_and_skew(store_url: 
         assert [one.outcome for one in await door.app.deliveries(state="clash")] == ["clash"]
         with pytest.raises(ConfigError, match="no state 'lost' of deliveries"):
             await door.app.deliveries(state="lost")  # type: ignore[arg-type]
+
+    run_app(door.app, scenario)
+
+
+def test_a_filter_looks_at_so_many_deliveries_and_says_where_to_go_on(postgres_store: str) -> None:
+    door = Door(postgres_store)
+
+    async def scenario() -> None:
+        await door.send(door.stripe, PAID)
+        (old,) = await door.app.deliveries()
+        with psycopg.connect(postgres_store, autocommit=True) as connection:
+            connection.execute(
+                "insert into onceward.delivery select received_at, null, 0, null, namespace, "
+                "'del_zz' || lpad(n::text, 10, '0'), 'other', event_id, 'duplicate', content_hash, request, body "
+                f"from onceward.delivery, generate_series(1, {LOOK_MAX}) as n"
+            )
+
+        first = await door.app.deliveries(source="stripe")
+        assert (first, bool(first.next)) == ([], True)
+        rest = await door.app.deliveries(source="stripe", before=first.next)
+        assert ([row.delivery_id for row in rest], rest.next) == ([old.delivery_id], None)
+        page = await door.app.deliveries(source="other", limit=2)
+        assert page.next == page[-1].delivery_id
 
     run_app(door.app, scenario)
 

@@ -9,14 +9,18 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from onceward import App, ConfigError, Context, StoreUnavailable, SyncContext
 from onceward.core.errors import OncewardError, StoreDamaged
+from onceward.core.ids import IdSource
+from onceward.core.ports import Store
 from onceward.core.triggers import Trigger
+from onceward.runtime.threads import call_on
 from tests.engine.running import make_app, run_app
 from tests.helpers import eventually
 
@@ -215,6 +219,55 @@ def test_opening_at_once_from_several_tasks_is_once(sqlite_url: str) -> None:
         return count
 
     assert asyncio.run(main()) == 1
+
+
+class OverheardStore:
+    """Hands everything to a store, and counts how often its listener calls back."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def listen(self, callback: Callable[[], object]) -> object:
+        def counted() -> None:
+            try:
+                callback()
+            finally:
+                self.calls += 1
+
+        return self._store.listen(counted)
+
+
+class OverheardApp(App):
+    overheard: OverheardStore
+
+    def _make_store(self, draws: IdSource) -> Store:
+        self.overheard = OverheardStore(super()._make_store(draws))
+        return cast("Store", self.overheard)
+
+
+def test_threads_are_quiet_when_the_loop_was_closed_and_the_app_was_not(
+    postgres_store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, other = OverheardApp(postgres_store), make_app(postgres_store)
+    with asyncio.Runner() as runner:
+        runner.run(app.open())
+        eventually(lambda: app.overheard.calls, what="the listener listens")
+        worker: Any = app.worker
+    before = app.overheard.calls
+    try:
+        run_app(other, lambda: other.emit("told"))
+        eventually(lambda: app.overheard.calls > before, what="the listener hears of the event")
+        worker._heartbeat.beat()
+
+        assert not call_on(worker.loop, worker.hint)
+        assert [record for record in caplog.records if record.exc_info] == []
+    finally:
+        worker.abort()
+        app.overheard.close()
 
 
 def test_a_full_database_refuses_new_events_and_keeps_what_runs(

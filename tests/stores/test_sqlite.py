@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -12,9 +13,11 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from onceward import App, Context
 from onceward.core import errors, failpoints
 from onceward.core.ports import EventFilter, EventPlace, RunFilter
 from onceward.core.states import RunState
@@ -26,7 +29,7 @@ from onceward.stores.sqlite.store import SqliteStore
 from onceward.stores.statements import SQLITE_MACROS, load, render
 from onceward.testing import check_invariants
 from onceward.testing.store_scene import LEASE_MS, START, Process, accept, raised, step, together
-from tests.helpers import eventually
+from tests.helpers import eventually, eventually_async
 from tests.stores.factories import SqliteFile, SqliteMemory
 from tests.stores.sqlite_process import Remote
 
@@ -65,6 +68,14 @@ def remote(path: Path) -> Iterator[Remote]:
 
 def connections_of(process: Process) -> Connections:
     return process.store._connections  # type: ignore[attr-defined,no-any-return]
+
+
+def is_taken(connections: Connections) -> bool:
+    """Say whether another thread of this process writes, or waits to."""
+    is_free = connections._write_lock.acquire(blocking=False)
+    if is_free:
+        connections._write_lock.release()
+    return not is_free
 
 
 # --- several processes ---------------------------------------------------------------------------
@@ -375,9 +386,7 @@ def test_a_writer_that_is_blocked_for_too_long_is_told_and_works_afterwards(
     remote: Remote, stores: SqliteFile
 ) -> None:
     process = Process(stores)
-    writer = connections_of(process)._writer
-    assert writer is not None
-    writer.execute("pragma busy_timeout = 50")
+    connections_of(process)._busy_ms = 50
     remote.ask("begin")
 
     error = raised(errors.StoreUnavailable, lambda: process.accept(accept("evt_1")))
@@ -385,6 +394,60 @@ def test_a_writer_that_is_blocked_for_too_long_is_told_and_works_afterwards(
 
     assert "SQLITE_BUSY" in str(error)
     assert not process.accept(accept("evt_1"))[0].is_duplicate
+
+
+def test_a_writer_that_waits_for_a_stranger_is_turned_away_when_the_store_is_closed(
+    remote: Remote, stores: SqliteFile
+) -> None:
+    process = Process(stores)
+    connections = connections_of(process)
+    connections._busy_ms = 3_600_000
+    remote.ask("begin")
+    told: list[BaseException] = []
+
+    def write() -> None:
+        told.append(raised(errors.StoreUnavailable, lambda: process.accept(accept("evt_1"))))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    eventually(lambda: is_taken(connections), what="the writer waits")
+    process.store.close()
+    thread.join()
+
+    assert "SQLITE_BUSY" in str(told[0])
+
+
+def test_an_app_closes_while_a_stranger_holds_the_write_lock(
+    remote: Remote, stores: SqliteFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its grace and a little: an hour for each of its writes would not let this test end."""
+    app = App(f"sqlite:///{stores.path}", poll="100ms")
+    go_on = threading.Event()
+
+    @app.workflow
+    async def flow(ctx: Context) -> bool:
+        return await ctx.step.run("body", go_on.wait)
+
+    async def is_in_body() -> bool:
+        return any(execution.steps_in_flight for execution in app.worker.executions.values())
+
+    async def waits() -> bool:
+        return not app.worker.is_heard
+
+    async def scenario() -> None:
+        await app.open()
+        store: Any = app.worker.store
+        store._connections._busy_ms = 3_600_000
+        await app.start(flow)
+        await eventually_async(is_in_body, what="the body")
+        remote.ask("begin")
+        go_on.set()
+        await eventually_async(waits, what="the checkpoint waits")
+        await app.close(grace="0s")
+
+    asyncio.run(scenario())
+
+    assert [record.message for record in caplog.records if "is held" in record.message] == []
 
 
 @contextlib.contextmanager

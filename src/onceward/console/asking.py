@@ -11,6 +11,7 @@ import msgspec
 
 from onceward.console.port import PAGE_MAX, DeliveryQuery, EventQuery, RunQuery
 from onceward.core import asked, ids
+from onceward.core.asked import LOOK_MAX as LOOK_MAX
 from onceward.core.errors import ConfigError
 from onceward.core.looks import EventLook, RunLook
 from onceward.core.model import Millis
@@ -18,9 +19,6 @@ from onceward.core.ports import DeliveryFilter
 from onceward.core.shown import shown
 from onceward.core.states import OPEN_PROBLEM
 from onceward.core.states import RunState as S
-
-LOOK_MAX = 10_000
-"""Rows that one page looks at, at most."""
 
 FAR_LOOK_MAX = 4_000
 """Rows that one page looks at where they are far apart, or each asks for a row of another table."""

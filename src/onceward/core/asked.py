@@ -13,6 +13,9 @@ from onceward.core.texts import NAME_CHARS_MAX, is_name
 
 LIMIT_MAX = 1_000
 
+LOOK_MAX = 10_000
+"""Rows that one page looks at, at most, where a filter is by what no index has."""
+
 
 class _Unset:
     """No value was given, which is another thing than None."""

@@ -16,6 +16,7 @@ from contextvars import Context
 from typing import Any, NamedTuple, Protocol
 
 from onceward.core.ports import Batch, BatchResult, Begun, Store
+from onceward.runtime.threads import call_on
 
 PATIENCE_S = 1.0
 """How long the event loop listens for an answer; then the thread waits for it, and sees what is wrong."""
@@ -59,9 +60,7 @@ class ThreadWriter:
                 result = call()
             except BaseException as caught:  # noqa: BLE001 - handed to the event loop, whatever it is
                 error = caught
-            try:
-                self._loop.call_soon_threadsafe(done, result, error)
-            except RuntimeError:  # the loop is closed
+            if not call_on(self._loop, done, result, error):
                 return
 
     def close(self) -> None:

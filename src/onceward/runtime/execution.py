@@ -188,7 +188,7 @@ class Execution(Journal):
         try:
             try:
                 await ending.finish(self, error, verdict)
-            except errors.LeaseLost:
+            except (errors.LeaseLost, errors.StoreUnavailable):  # the second one when this process stops
                 raise
             except errors.OncewardError as refused:
                 await ending.hold_unstorable(self, refused)

@@ -10,11 +10,13 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from onceward.core import errors, failpoints
 from onceward.core.model import Millis
 from onceward.runtime.outage import Outage
+from onceward.runtime.threads import call_on
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -31,6 +33,7 @@ class Heartbeat:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._stop = threading.Event()
+        self._is_left = False  # the store may be closed under the last renewal
         self._loop_seen = threading.Event()
         self._outage = Outage(_log, "the lease could not be renewed", "the lease is renewed again")
         self._begun_at: float | None = None
@@ -48,11 +51,12 @@ class Heartbeat:
         begun_at = self._begun_at
         return 0.0 if begun_at is None else time.monotonic() - begun_at
 
-    def stop(self) -> None:
-        """Stop renewing and wait for the thread."""
+    def stop(self, within_s: float | None = None) -> None:
+        """Stop renewing and wait for the thread, at most so long; a store may keep it waiting."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(within_s)
+        self._is_left = True
 
     def _beat_forever(self) -> None:
         worker = self._worker
@@ -76,7 +80,8 @@ class Heartbeat:
         except errors.LeaseLost:
             self._on_loop(self._worker.evicted, process_id)
         except errors.OncewardError as error:
-            self._outage.failed(error)
+            if not self._is_left:
+                self._outage.failed(error)
         except Exception:  # noqa: BLE001 - whatever it is, the next renewal must be tried
             _log.exception("the lease could not be renewed, trying again")
         else:
@@ -118,8 +123,6 @@ class Heartbeat:
         )
         return blocked_s
 
-    def _on_loop(self, call: object, *args: object) -> None:
-        try:
-            self._worker.loop.call_soon_threadsafe(call, *args)  # type: ignore[arg-type]
-        except RuntimeError:  # the loop is closed
+    def _on_loop(self, call: Callable[..., object], *args: object) -> None:
+        if not call_on(self._worker.loop, call, *args):
             self._stop.set()

@@ -174,7 +174,9 @@ class Journal:
             if not await pending.future:
                 self.stop("lost")
         except errors.OncewardError as error:
-            if not isinstance(error, errors.LeaseLost):
+            if isinstance(error, errors.StoreUnavailable):  # this process stops, nothing is saved any more
+                self.stop("lost")
+            elif not isinstance(error, errors.LeaseLost):
                 self.hold_reason = ending.unstorable_text(error)
                 self.stop("hold")
             raise errors.Suspended("the run leaves memory; let this exception pass") from error

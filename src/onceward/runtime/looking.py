@@ -18,6 +18,7 @@ from onceward.core import errors
 from onceward.core.model import Millis
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.runtime.outage import Outage
+from onceward.runtime.threads import call_on
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -182,7 +183,7 @@ class Looking:
             taken = worker.store.take_over(worker.now_ms(), crash_limit=CRASH_LIMIT, skip=worker.process_id)
         except errors.ReplyLost:
             _log.warning("the reply to a takeover was lost; the next look tells what became of it")
-            worker.loop.call_soon_threadsafe(worker.hint)
+            call_on(worker.loop, worker.hint)
             return
         except errors.StoreUnavailable:
             raise
@@ -204,4 +205,4 @@ class Looking:
                 extra={"run_id": run_id},
             )
         if taken.released:
-            worker.loop.call_soon_threadsafe(worker.claim_due)
+            call_on(worker.loop, worker.claim_due)

@@ -16,6 +16,7 @@ from onceward.core.awaiting import Seen
 from onceward.core.model import EventRow, Millis, Offer, ProcessRow, StepRow, WaitRow, WorkflowRow
 from onceward.core.ports import Batch, BatchResult, EventFilter
 from onceward.core.states import StepState
+from onceward.runtime.threads import call_on
 from onceward.runtime.waiting import LATE_MS
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class Matching:
                 events = [event for event in page if event.received_at >= since]
                 waits = store.waits_for(awaiting.places_of(events))
                 if waits and self._offer(events, waits):
-                    self._worker.loop.call_soon_threadsafe(self._worker.hint)
+                    call_on(self._worker.loop, self._worker.hint)
                 if len(events) < PAGE:
                     break
                 before = awaiting.in_order(events[-1])

@@ -135,15 +135,24 @@ class Threads:
             del job, result, error
 
     def _deliver(self, job: _Job, result: Any, error: BaseException | None) -> None:
-        try:
-            job.loop.call_soon_threadsafe(_settle, job.future, result, error)
-        except RuntimeError:  # the loop is closed: nobody waits any more
-            return
+        call_on(job.loop, _settle, job.future, result, error)
 
     def close(self) -> None:
         """Let idle threads end."""
         for _ in range(self._count):
             self._jobs.put(None)
+
+
+def call_on(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: Any) -> bool:
+    """Call something on an event loop soon, from any thread; False when the loop is closed.
+
+    Whoever closes a loop without closing the app leaves threads behind, and nobody waits for them.
+    """
+    try:
+        loop.call_soon_threadsafe(call, *args)
+    except RuntimeError:  # it is raised for nothing else
+        return False
+    return True
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

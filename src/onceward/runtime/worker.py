@@ -214,15 +214,16 @@ class Worker(Leased):
         await self._emptied(grace_s)
         for execution in list(self.executions.values()):
             execution.stop("release")
-        await self._emptied(UNWIND_S_MAX)
+        await self._emptied(UNWIND_S_MAX if self.is_heard else WRITE_S_MAX)
         self.is_closing = True
         if self._heartbeat is not None:
-            await self.read(self._heartbeat.stop)
+            await self.read(self._heartbeat.stop, WRITE_S_MAX)
         try:
             if not self.is_heard:  # whoever asks us to stop does not wait for one more time-out
                 raise errors.StoreUnavailable("The store takes no writes.")
-            await self.read(self.store.leave, self.process_id, self.now_ms())
-        except errors.StoreError as error:
+            async with asyncio.timeout(UNWIND_S_MAX):
+                await self.read(self.store.leave, self.process_id, self.now_ms())
+        except (errors.StoreError, TimeoutError) as error:
             _log.warning("this process could not sign off, its lease runs out by itself: %s", error)
         self.committer.close()
         self.step_threads.close()

@@ -20,16 +20,17 @@ from onceward.authoring.made import not_awaited
 from onceward.authoring.options import Database
 from onceward.core import errors, failpoints
 from onceward.core.model import Millis, OutboxRow, StepRow
-from onceward.core.ports import Ask, Opening, Script, Store
+from onceward.core.ports import Ask, Opening, Script
 from onceward.core.states import StepState
 from onceward.runtime.functions import FunctionFacts
-from onceward.runtime.threads import NotBegun
+from onceward.runtime.threads import NotBegun, call_on
 from onceward.runtime.transactions.lending import lend, lend_async
 from onceward.runtime.transactions.links import AsyncLink, Link, check_dialect, check_idle, play, play_async
 from onceward.runtime.transactions.marker import TABLE, Found, Marker
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
+    from onceward.runtime.worker import Worker
 
 KIND = "transaction"
 
@@ -343,7 +344,7 @@ class TransactionTry:
                     await link.commit()
                 with contextlib.suppress(Exception):
                     await link.rollback()
-            async with contextlib.nullcontext() if self._marker else _alone(self._worker.store):
+            async with contextlib.nullcontext() if self._marker else _alone(self._worker):
                 if not await self._worker.read(self._execution.may_begin):
                     raise NotBegun
                 await link.begin()
@@ -406,13 +407,13 @@ def _one(sql: str) -> Script[None]:
 
 
 @contextlib.asynccontextmanager
-async def _alone(store: Store) -> AsyncIterator[None]:
+async def _alone(worker: Worker) -> AsyncIterator[None]:
     """Keep this process's writers away, by a thread that has their lock for as long as it takes."""
+    store = worker.store
     if store.kind != "sqlite":
         yield
         return
-    loop = asyncio.get_running_loop()
-    entered: asyncio.Future[None] = loop.create_future()
+    entered: asyncio.Future[None] = worker.loop.create_future()
     is_over = threading.Event()
 
     def settle(error: BaseException | None) -> None:
@@ -426,10 +427,10 @@ async def _alone(store: Store) -> AsyncIterator[None]:
     def hold() -> None:
         try:
             with store.alone():
-                loop.call_soon_threadsafe(settle, None)
-                is_over.wait()
+                if call_on(worker.loop, settle, None):
+                    is_over.wait()
         except errors.OncewardError as error:
-            loop.call_soon_threadsafe(settle, error)
+            call_on(worker.loop, settle, error)
 
     threading.Thread(target=hold, name="onceward-alone", daemon=True).start()
     try:

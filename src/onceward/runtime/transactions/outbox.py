@@ -22,6 +22,7 @@ from onceward.core.ids import DELIVERY_ID_PREFIX
 from onceward.core.model import DeliveryRow, EventRow, OutboxRow, Posted, RunRow
 from onceward.core.ports import Accept, Within
 from onceward.runtime.accepting import accept_registered
+from onceward.runtime.threads import call_on
 from onceward.runtime.transactions.links import (
     AsyncLink,
     Link,
@@ -169,7 +170,7 @@ class Outbox:
                 todo="Write `await app.emit(…, within=connection)`, or use a connection that blocks.",
             )
         self._block(row, event, link)  # type: ignore[arg-type]
-        self._worker.loop.call_soon_threadsafe(self.expect)
+        call_on(self._worker.loop, self.expect)
 
     def _block(self, row: OutboxRow, event: EventRow, link: Link) -> None:
         words = self._worker.transactions.words

@@ -22,6 +22,10 @@ from onceward.stores.sqlite.lockfiles import CHECKPOINT, LockFiles
 BUSY_TIMEOUT_MS = 10_000
 """How long a statement waits for another process's write before the store counts as busy."""
 
+BUSY_PART_MS = 250
+"""How long one wait for the write lock takes. It is waited for in parts, because SQLite does not give
+a wait up when it is asked to, and a process that stops has no ten seconds for each of its threads."""
+
 WAL_TRIES_MAX = 1_000
 WAL_PAUSE_SECONDS = 0.01
 """How often, and how far apart, a new file is put into WAL mode while others do the same."""
@@ -85,6 +89,8 @@ class Connections:
     def _start(self) -> None:
         self._pid = os.getpid()
         self._is_open = False
+        self._is_closing = False
+        self._busy_ms = BUSY_TIMEOUT_MS
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         # Device and number of the file that is open; None while none is.
@@ -105,6 +111,7 @@ class Connections:
             if not self.is_memory and other.file == self.file:
                 other._refuse_after_fork()  # noqa: SLF001 - another of this class
         with self._write_lock:
+            self._is_closing = False
             try:
                 with self.mapped():
                     if self._writer is None:
@@ -117,9 +124,13 @@ class Connections:
             self._is_open = True
 
     def close(self) -> None:
-        """Close both connections and free the lock files; what is committed stays."""
+        """Close both connections and free the lock files; what is committed stays.
+
+        Whoever waits for another program's write lock is turned away soon.
+        """
         if self._pid != os.getpid():
             return  # they are the parent's
+        self._is_closing = True
         with self._write_lock, self._read_lock:
             self._is_open = False
             for connection in (self._reader, self._writer):
@@ -172,7 +183,7 @@ class Connections:
                 if not name_of(error).startswith("SQLITE_BUSY") or not left:  # ..._RECOVERY, too
                     raise
             time.sleep(WAL_PAUSE_SECONDS)
-        connection.execute(f"pragma busy_timeout = {BUSY_TIMEOUT_MS}")
+        connection.execute(f"pragma busy_timeout = {BUSY_PART_MS}")
 
     def _plain(self, *, cached_statements: int) -> sqlite3.Connection:
         return sqlite3.connect(
@@ -282,7 +293,7 @@ class Connections:
                 self._writer = self._connect()
             connection = self._writer
             try:
-                connection.execute("begin immediate")
+                self.begin(connection)
                 yield connection
                 self._refuse_lost_file()
                 connection.execute("commit")
@@ -292,6 +303,19 @@ class Connections:
                     self._discard(connection)
                     self._writer = None
                 raise
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Begin a transaction that holds the write lock; wait for it while this store is not closed."""
+        until = time.monotonic() + self._busy_ms / 1000
+        while True:
+            try:
+                connection.execute("begin immediate")
+            except sqlite3.OperationalError as error:
+                is_over = self._is_closing or time.monotonic() >= until
+                if is_over or not name_of(error).startswith("SQLITE_BUSY"):
+                    raise
+            else:
+                return
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

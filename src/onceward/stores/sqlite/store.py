@@ -143,7 +143,7 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
             ).fetchone()
         ):
             raise self._outdated(known)
-        connection.execute("begin immediate")
+        self._connections.begin(connection)
         try:
             if apply:
                 connection.execute(render(migrate.VERSION_TABLE, _MACROS))

@@ -348,7 +348,9 @@ class App(Registry, Receiving, Sending, Promising):
         row = await self._ask("event", asked.checked_text(source, "source"), asked.checked_text(id, "id"))
         if row is None:
             raise errors.NotFound(
-                f"There is no event {shown(id)} of source {shown(source)} in this namespace."
+                f"There is no event {shown(id)} of source {shown(source)} in this namespace.",
+                means="It never came, or was refused, or its source could not read it.",
+                todo="Look at what was refused and at unparsed deliveries, and whether the id is whole.",
             )
         runs = await self._ask("runs", RunFilter(source=source, event_id=id, limit=1_000))
         deliveries = await self._ask("deliveries", source, id)

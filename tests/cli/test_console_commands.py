@@ -271,7 +271,7 @@ def test_dead_letters_stand_together_with_the_way_out(world: World) -> None:
     assert told.status == 1
     lines = told.plain.splitlines()
     assert lines[0] == "Dead letters: 3 failed"
-    assert "3 failed of charge" in lines
+    assert "3 failed of charge, the last WHEN" in lines
     assert "  onceward runs retry --problems --workflow charge --state failed" in lines
     found = Told("dead", "--json", url=url)
     assert found.status == 0
@@ -461,6 +461,9 @@ def test_events_and_deliveries_are_listed_and_shown(world: World) -> None:
     shown = Told("deliveries", "show", delivery["delivery_id"], url=url)
     assert "pi_s" not in shown.text
     assert "POST http" in shown.text
+    assert "that it arrived: the event was stored before" in shown.text
+    unknown = Told("events", "show", "stripe/evt_2", url=url)
+    assert "It never came, or was refused" in " ".join(unknown.errors.split())
 
 
 def test_what_was_refused_is_listed_with_what_to_do(sqlite_url: str) -> None:
@@ -477,6 +480,7 @@ def test_what_was_refused_is_listed_with_what_to_do(sqlite_url: str) -> None:
     assert told.status == 0
     assert told.text.startswith("stripe: no signature matches")
     assert "  1 time, the last" in told.text
+    assert "  401  no signature matches, 1 offered, 1 secret tried\n" in told.text
     assert "told where the code is: onceward deliveries refused --app" in " ".join(told.text.split())
     assert Told("deliveries", "refused", "--source", "stripe", "--json", url=sqlite_url).json[0]["count"] == 1
     assert Told("deliveries", "refused", "--source", "other", url=sqlite_url).text == "Nothing was refused.\n"

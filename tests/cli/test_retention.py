@@ -61,6 +61,7 @@ def test_prune_counts_first_and_then_takes_what_it_counted(url: str) -> None:
     assert counted["dry_run"] is True
     assert counted["pruned"]["runs"] == {"values": 3, "rows": 3}
     assert len(Told(url, "export").text.splitlines()) == 4 + 3 + 3
+    assert Told(url, "export", "--subject", "nobody").text == ""
 
     told = Told(url, "prune", "--older-than", "0s", "--runs", "--json").json["pruned"]
     assert (told["runs"], told["events"]["values"]) == ({"values": 3, "rows": 3}, 4)

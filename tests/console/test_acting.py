@@ -11,7 +11,7 @@ from onceward import ConfigError, Context, NotFound, NotStorable, OncewardError,
 from onceward.console.acting import AGAIN
 from onceward.console.bulks import begun
 from onceward.console.port import ACKNOWLEDGED, Action, RunQuery
-from onceward.console.views import BulkReply
+from onceward.console.views import AgainView, BulkReply
 from onceward.core.bulks import SILENT_MS
 from onceward.core.errors import IdClash, PlanNeeded, StateConflict
 from onceward.core.ids import composed, content_hash
@@ -178,6 +178,7 @@ def test_a_bulk_action_tells_beforehand_and_acts_once_on_each(store_url: str) ->
         dry = await shop.console.bulk(query, action, dry_run=True)
         assert (dry.matched, dry.done, dry.is_dry_run) == (12, 0, True)
         assert [run.run_id for run in dry.sample] == failed
+        assert dry.again == [AgainView(step="pay", runs=12, is_outside=True)]
         assert shop.charged == 12
 
         shop.is_mended = True

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from onceward import App, Context, Event, OutcomeUnknown, Retry
+from onceward import App, Context, Event, OutcomeUnknown, Retry, RetryLater
 from onceward import event as e
 from onceward.console.local import LocalConsole
 from onceward.core.arrival import Incoming, Verified
@@ -43,7 +43,7 @@ class Shop:
                 raise KeyError("id")
             return [Incoming(id=request.body.decode(), type="parcel.moved", payload={})]
 
-        app.source(
+        carrier = app.source(
             from_functions("carrier", verify=lambda *_: Verified(0), normalize=normalize, secrets=["s" * 32])
         )
 
@@ -59,9 +59,21 @@ class Shop:
             await ctx.step.run("load order", str, event.subject)
             return await charge(event.subject or "")
 
-        @app.workflow(on="order.ready", key=e.payload["parcel"])
+        @app.workflow(on=["order.ready", carrier["parcel.lost"]], key=e.payload["parcel"])
         async def ship(ctx: Context, event: Event) -> str:
             return "shipped"
+
+        @app.step(retry=Retry(base="1h"))
+        async def pay_tax(order: str) -> str:
+            raise RetryLater("1h", "the tax office is closed")
+
+        @app.workflow(on="tax.due")
+        async def tax(ctx: Context, event: Event) -> str:
+            return await pay_tax(event.subject or "")
+
+        @app.workflow(on="stock.changed", key=e.subject, once="active", clash="queue")
+        async def count_stock(ctx: Context, event: Event) -> None:
+            await ctx.step.sleep("until evening", "1h")
 
         @app.step(unknown="ask")
         async def print_label(order: str) -> str:

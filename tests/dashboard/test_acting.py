@@ -105,6 +105,20 @@ def test_a_sleeping_run_says_until_when_and_is_cancelled(shop: Shop, site: Site,
     expect(page.locator("h1 .state")).to_have_text("cancelled")
 
 
+def test_a_run_that_backs_off_says_why_and_one_without_its_key_says_who_has_it(
+    shop: Shop, site: Site, client: Client
+) -> None:
+    tried = shop.emit("tax.due", "order-8")
+    page = client.get(f"{site.url}runs/{tried}").text
+    assert "Why <code>pay_tax</code> is tried again" in page
+    assert "the tax office is closed" in page
+    first = shop.emit("stock.changed", "tea")
+    second = shop.do(shop.app.emit("stock.changed", {}, subject="tea")).runs[0].run_id
+    page = client.get(f"{site.url}runs/{second}").text
+    assert f"its key &#39;tea&#39;, which {first} holds" in page
+    assert "the next free process takes it" not in page
+
+
 def test_a_held_run_says_why_and_is_answered(shop: Shop, site: Site, open_page: OpenPage) -> None:
     run_id = shop.emit("order.ready", "order-9")
     page = open_page()
@@ -131,6 +145,7 @@ def test_the_dead_letters_lead_out(shop: Shop, site: Site, open_page: OpenPage) 
     page.get_by_role("link", name="Retry all like this").click()
     expect(page.locator("h1")).to_have_text("Retry 4 runs?")
     expect(page.locator("main")).to_contain_text("This was a dry run: 4 runs match.")
+    expect(page.locator("main")).to_contain_text("charge, outside again, in 4 of the 4 runs below")
     assert shop.charged == []
     page.get_by_role("button", name="Retry 4 runs").click()
     expect(page.locator("h1")).to_have_text("Retry many: done")

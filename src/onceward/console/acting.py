@@ -12,9 +12,10 @@ import msgspec
 from onceward.console import audit, bulks
 from onceward.console.bulks import Telling
 from onceward.console.port import ACKNOWLEDGED, BULK_MAX, PAGE_MAX, Action, RunQuery
-from onceward.console.views import ActionReply, BulkReply, RunSummary
+from onceward.console.views import ActionReply, AgainView, BulkReply, RunSummary
 from onceward.core import asked, ids
 from onceward.core.choice import Choice, choice_of
+from onceward.core.effects import StepEffect
 from onceward.core.errors import (
     ConfigError,
     NotFound,
@@ -23,7 +24,7 @@ from onceward.core.errors import (
     StateConflict,
     StoreError,
 )
-from onceward.core.plan import Plan
+from onceward.core.plan import Fate, Plan
 from onceward.core.shown import shown
 from onceward.core.states import TABLE, Effect, RunState, Verb
 from onceward.core.steer import Reply
@@ -38,12 +39,16 @@ RESUME = "resume"
 """Another word for an answer with ``retry``."""
 
 SAMPLE_MAX = 20
+AGAIN_MAX = 20
 REASONS_MAX = 5
 AT_ONCE = 8
 """Runs that a bulk action acts on at once: an action on a run that another process has waits for it."""
 
 LOOK_S = 0.5
 """Between two looks at how far another process has come."""
+
+RUNS_STEPS = (Verb.RETRY, Verb.RESTART)
+"""Verbs that run steps of the same run again, of which a dry run says which."""
 
 AGAIN = "it would do something outside again, and its plan was not acknowledged"
 
@@ -220,8 +225,9 @@ class Acting:
             if cell.effect is Effect.REFUSE:
                 refused += 1
                 reasons[cell.reply] = None
+        plans = await self._plans(runs[:SAMPLE_MAX], action) if verb in RUNS_STEPS else []
         if verb is Verb.RESTART and action.plan is None:
-            again = await self._do_outside_again(runs[:SAMPLE_MAX], action)
+            again = sum(plan.needs_consent for plan in plans)
             if again:
                 reasons[f"{again} of the first {len(runs[:SAMPLE_MAX])}: {AGAIN}"] = None
         return BulkReply(
@@ -232,17 +238,16 @@ class Acting:
             refused=refused,
             reasons=list(reasons)[:REASONS_MAX],
             sample=runs[:SAMPLE_MAX],
+            again=_again(plans),
         )
 
-    async def _do_outside_again(self, runs: list[RunSummary], action: Action) -> int:
-        """Give how many restarts would ask for their plan."""
-        count = 0
+    async def _plans(self, runs: list[RunSummary], action: Action) -> list[Plan]:
+        """Give what would become of each of some runs."""
+        plans = []
         for run in runs:
-            try:
-                count += (await self.plan(run.run_id, action)).needs_consent
-            except (StateConflict, NotFound):
-                continue  # refused, which is counted elsewhere, or gone
-        return count
+            with contextlib.suppress(StateConflict, NotFound):  # refused, which is counted elsewhere, or gone
+                plans.append(await self.plan(run.run_id, action))
+        return plans
 
     async def _all(
         self,
@@ -402,6 +407,21 @@ def _reason(error: OncewardError) -> str:
     if isinstance(error, PlanNeeded):
         return AGAIN
     return error.what.rpartition("was refused: ")[2].removesuffix(".")
+
+
+def _again(plans: Sequence[Plan]) -> list[AgainView]:
+    """Give the steps that would run again, by name, those of most runs first."""
+    runs: dict[tuple[str, bool], int] = {}
+    for plan in plans:
+        found = {
+            (step.name, step.happens_again and step.effect is StepEffect.OUTSIDE)
+            for step in plan.steps
+            if step.fate in (Fate.RUNS_AGAIN, Fate.REOPENED)
+        }
+        for one in found:
+            runs[one] = runs.get(one, 0) + 1
+    most = sorted(runs.items(), key=lambda item: (-item[1], item[0]))[:AGAIN_MAX]
+    return [AgainView(step=step, runs=count, is_outside=is_outside) for (step, is_outside), count in most]
 
 
 def _ignore(_: BulkReply) -> None:

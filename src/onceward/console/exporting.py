@@ -44,10 +44,11 @@ def page(store: Store, query: ExportQuery, redaction: Redaction) -> ExportPage:
         ConfigError: a filter cannot be used.
     """
     workflow = None if query.workflow is None else asked.checked_text(query.workflow, "workflow")
+    subject = None if query.subject is None else asked.checked_text(query.subject, "subject")
     since = 0 if query.since is None else query.since
     until = EVER if query.until is None else query.until
     before = (until, "", "") if query.after is None else asking.read_cursor(query.after, int, str, str)
-    events = store.events(EventFilter(before=before, limit=EVENTS_PAGE))
+    events = store.events(EventFilter(subject=subject, before=before, limit=EVENTS_PAGE))
     rows: list[msgspec.Raw] = []
     size = 0
     for event in events:

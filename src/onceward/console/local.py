@@ -56,6 +56,7 @@ from onceward.core.looks import DeliveriesFound, Listed, RecentDelivery, RunLook
 from onceward.core.model import DeliveryRow, EventRow, Millis, UnparsedRow
 from onceward.core.ports import DeliveryFilter, Store
 from onceward.core.redact import Redaction
+from onceward.core.rules import WAITS_FOR_KEY
 from onceward.core.shown import shown
 
 if TYPE_CHECKING:
@@ -187,7 +188,10 @@ class LocalConsole:
         )
         waits = await self._ask(store.waits_of, run_id)
         promises = await self._ask(store.promises, shaping.promise_hashes(steps))
-        waits_for = shaping.waits_for(row, current, one, self._app.worker.now_ms())
+        holder = None
+        if row.reason == WAITS_FOR_KEY and row.key is not None:
+            holder = await self._ask(store.holder, row.workflow, row.key)
+        waits_for = shaping.waits_for(row, current, one, self._app.worker.now_ms(), holder)
         return RunDetail(
             run=shape.run(one),
             event=None if event is None else shaping.event_summary(event),

@@ -23,7 +23,7 @@ SAMPLE_MAX = 5_000
 """Runs, and events, that an overview looks at: the newest of its window."""
 
 WINDOW_MIN_MS, WINDOW_MAX_MS = 60_000, 31 * 86_400_000
-PROBLEMS_SHOWN = 10
+PROBLEMS_SHOWN = 100
 
 
 async def overview_of(app: App, console: Console, window_ms: Millis) -> Overview:

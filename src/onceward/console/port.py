@@ -212,6 +212,7 @@ class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         workflow: only runs of this one, and their events.
+        subject: only events about this, such as a customer.
         since: received at this time or later.
         until: received before this time.
         raw: without redaction.
@@ -219,6 +220,7 @@ class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     workflow: str | None = None
+    subject: str | None = None
     since: Millis | None = None
     until: Millis | None = None
     raw: bool = False

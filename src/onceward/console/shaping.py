@@ -50,7 +50,7 @@ from onceward.core.notices import NoticeAddressRow, NoticeRow
 from onceward.core.plan import handed_key
 from onceward.core.promises import RESULT
 from onceward.core.redact import Redaction
-from onceward.core.rules import AWAITS, FAR_MS
+from onceward.core.rules import AWAITS, FAR_MS, WAITS_FOR_KEY
 from onceward.core.states import OPEN_PROBLEM, TABLE, TERMINAL, Effect, RunState, StepState, Verb
 from onceward.core.triggers import OWN
 from onceward.core.unknown import Question, open_questions
@@ -406,10 +406,12 @@ def verb_views(run: RunRow) -> list[VerbView]:
     return views
 
 
-def waits_for(run: RunRow, steps: Sequence[StepRow], listed: Listed, now: Millis) -> str | None:
+def waits_for(
+    run: RunRow, steps: Sequence[StepRow], listed: Listed, now: Millis, holder: str | None = None
+) -> str | None:
     """Say in words what a run waits for, without times, which everybody shows in their own way.
 
-    None where it has ended or runs.
+    None where it has ended or runs. *holder* is the run that has its key.
     """
     open_steps = [row for row in steps if row.state is StepState.OPEN]
     labels = ", ".join(repr(str(row.key)) for row in open_steps[:5]) or "a step"
@@ -427,6 +429,9 @@ def waits_for(run: RunRow, steps: Sequence[StepRow], listed: Listed, now: Millis
         tried = [repr(str(row.key)) for row in open_steps if row.wake_at is not None]
         return f"the next try of {', '.join(tried[:5])}" if tried else "its next attempt"
     if run.state is RunState.QUEUED:
+        if run.reason == WAITS_FOR_KEY and run.key is not None:
+            has_it = f", which {holder} holds" if holder not in (None, run.run_id) else ""
+            return f"its key {run.key!r}{has_it}"
         if run.reason is not None:
             return run.reason
         is_due = listed.due_at is not None and listed.due_at <= now

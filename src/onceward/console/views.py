@@ -524,6 +524,20 @@ class ExportPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None = None
 
 
+class AgainView(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that a bulk action would run again.
+
+    Attributes:
+        step: its name.
+        runs: in how many of the runs that were looked at.
+        is_outside: what it does would be done again outside, or may be.
+    """
+
+    step: str
+    runs: int
+    is_outside: bool
+
+
 class BulkReply(msgspec.Struct, frozen=True, kw_only=True):
     """How far a bulk action has come.
 
@@ -534,6 +548,7 @@ class BulkReply(msgspec.Struct, frozen=True, kw_only=True):
         done: how many were acted on.
         refused: how many the table of states and verbs refused, with the first reasons.
         sample: some of the runs, for a dry run.
+        again: the steps that would run again in them, for a dry run of what runs steps again.
         is_over: whether it is finished, or given up.
         is_interrupted: whether it was given up before it was through; the same id goes on from there.
     """
@@ -546,6 +561,7 @@ class BulkReply(msgspec.Struct, frozen=True, kw_only=True):
     refused: int = 0
     reasons: list[str] = []
     sample: list[RunSummary] = []
+    again: list[AgainView] = []
     is_over: bool = True
     is_interrupted: bool = False
     actor: str | None = None

@@ -32,3 +32,11 @@ WORDS: dict[str, str] = {
     "dead letter": "a failed or held run that nobody dismissed, or a delivery that could not be read",
 }
 """A word, or two that belong together, with its meaning in a phrase; a test compares them with the docs."""
+
+TOLD: dict[str, str] = {
+    "accepted": "that it arrived: the event was stored before",
+    "duplicate": "that it arrived: the event was there already, with the same runs",
+    "clash": "that it arrived: the event was there already, with other content, which stays",
+    "unparsed": "that it arrived: it is kept until its source can read it",
+}
+"""What the sender was told of a delivery, by its outcome."""

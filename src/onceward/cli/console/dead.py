@@ -89,14 +89,15 @@ def _cause(run: RunSummary) -> tuple[str, str, str]:
 def _print_groups(runs: list[RunSummary], options: str) -> None:
     from onceward.cli.console.listing import print_runs
     from onceward.cli.console.words import command as print_command
-    from onceward.cli.console.words import heading, say
+    from onceward.cli.console.words import heading, now_ms, say, when
 
     causes = Counter(_cause(run) for run in runs)
     for cause, count in causes.most_common(GROUPS_SHOWN):
         workflow, state, _ = cause
         alike = [run for run in runs if _cause(run) == cause]
         first = alike[0]
-        heading(f"{count} {state} of {workflow}")
+        newest = max(run.ended_at or run.started_at or run.created_at for run in alike)
+        heading(f"{count} {state} of {workflow}, the last {when(newest, now_ms())}")
         if first.state == "held":
             say(f"  Stopped for a person: {first.reason}", "magenta")
         elif first.failure is not None:

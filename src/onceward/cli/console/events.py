@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from onceward.console.views import DeliveryView, EventDetail, EventSummary
 
 PAGES_MAX = 50
+SAMPLES_SHOWN = 3
 
 
 @click.group("events", short_help="List events, or show one.")
@@ -175,6 +176,9 @@ def _print_event(detail: EventDetail, options: str, *, with_values: bool) -> Non
     heading("What you can do")
     for run in detail.runs[:1]:
         command(f"onceward runs show {run.run_id}{options}", "see what became of it")
+    holders = [skipped.holder_run_id for skipped in detail.skipped if skipped.holder_run_id is not None]
+    for run_id in list(dict.fromkeys(holders))[:3]:
+        command(f"onceward runs show {run_id}{options}", "see the run that holds the key")
     for delivery in detail.deliveries[:1]:
         command(f"onceward deliveries show {delivery.delivery_id}{options}", "see the request as it came")
     if not detail.runs and not detail.skipped:
@@ -256,8 +260,20 @@ def list_refused(reach: Reach, source: str | None) -> None:
     for row in found:
         say(f"{row.source}: {row.reason}" if row.source else row.reason, "red")
         say(f"  {row.count} time{'' if row.count == 1 else 's'}, the last {when(row.last_at, now)}")
+        for sample in row.samples[:SAMPLES_SHOWN]:
+            say(f"    {when(sample['at'], now)}  {sample['status']}  {sample['check']}{_clocks(sample)}")
         if row.hint:
             say(f"  {row.hint}")
+
+
+def _clocks(sample: dict[str, Any]) -> str:
+    """Say by how much the sender's clock and ours differ, where it signs a time."""
+    from onceward.cli.console.words import length
+
+    skew: Millis | None = sample.get("skew_ms")
+    if skew is None:
+        return ""
+    return f"; signed {length(abs(skew))} {'before' if skew >= 0 else 'after'} it came"
 
 
 @deliveries.command("show", short_help="Show one delivery with its request.")
@@ -276,6 +292,7 @@ def show_delivery(reach: Reach, delivery_id: str) -> None:
         state,
         when,
     )
+    from onceward.core.glossary import TOLD
 
     found = reach.run(lambda console: console.delivery(delivery_id))
     if reach.as_json:
@@ -286,6 +303,7 @@ def show_delivery(reach: Reach, delivery_id: str) -> None:
     fields(
         [
             ("received", when(found.received_at, now_ms())),
+            ("sender told", TOLD.get(found.outcome, found.outcome)),
             ("signed", None if found.skew_ms is None else f"{length(abs(found.skew_ms))} earlier"),
             (
                 "secret",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @setting_options("redact")
 @click.option("--out", metavar="FILE", default="-", show_default=True, help="Where to; - is standard output.")
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow, and their events.")
+@click.option("--subject", metavar="TEXT", help="Only events about this, and their runs.")
 @click.option("--since", type=Moment(), metavar="TIME", help="Events received since then: 2h, 7d, or a date.")
 @click.option("--until", type=Moment(), metavar="TIME", help="Events received before then.")
 @click.option("--raw", is_flag=True, help="Do not redact: passwords, tokens and the like are written too.")
@@ -32,6 +33,7 @@ def command(
     redact: str | None,
     out: str,
     workflow: str | None,
+    subject: str | None,
     since: Millis | None,
     until: Millis | None,
     raw: bool,
@@ -50,7 +52,7 @@ def command(
         if reach.api is not None:
             raise click.UsageError("--api excludes --redact: the other instance has its own rules.")
         reach.settings["redact"] = redact
-    query = ExportQuery(workflow=workflow, since=since, until=until, raw=raw)
+    query = ExportQuery(workflow=workflow, subject=subject, since=since, until=until, raw=raw)
     with _written(out) as file:
         reach.run(lambda console: _export(console, query, file))
 

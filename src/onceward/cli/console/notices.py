@@ -44,7 +44,9 @@ def command(reach: Reach) -> None:
             one.address,
             text(one.state, styles[one.state]),
             str(one.tries),
-            one.trouble or "",
+            " ".join(
+                part for part in (one.trouble, one.due_at and f"(next try {when(one.due_at, now)})") if part
+            ),
         )
         for one in found.latest
     ]

@@ -91,6 +91,10 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
         heading("Waits for")
         due = "" if run.due_at is None or run.state == "held" else f", until {_time(run.due_at, now)}"
         say(f"  {detail.waits_for}{due}")
+    for step in detail.steps:
+        if run.state == "backoff" and step.state == "open" and step.failure is not None:
+            heading(f"Why {step.label!r} is tried again")
+            _print_failure(step.failure, whole=with_values)
     if detail.failure is not None and run.state != "completed":
         heading("Failure")
         _print_failure(_cause(detail) or detail.failure, whole=with_values)

@@ -294,6 +294,9 @@ def _print_dry(reply: BulkReply) -> None:
     print_runs(reply.sample)
     if reply.matched > len(reply.sample):
         say(f"… and {reply.matched - len(reply.sample)} more")
+    for one in reply.again:
+        outside = ", outside AGAIN" if one.is_outside else ""
+        say(f"  {one.step} runs again in {one.runs} of the {len(reply.sample)} above{outside}")
     say(f"{reply.verb} of {reply.matched} runs; {reply.refused} would be refused{_reasons(reply)}")
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 REMEMBERED_MAX = 100
-REASONS_MAX = 5
 OFFERED = (Verb.RETRY, Verb.ANSWER, Verb.CANCEL, Verb.DISMISS, Verb.REPLAY, Verb.RESTART)
 _OWN_FIELDS = ("verb", "answer", "request_id", "csrf", "run", "chosen")
 
@@ -74,13 +73,9 @@ class Bulk:
         chosen = _chosen(form)
         given = {} if chosen else filters.given(form.without(*_OWN_FIELDS), filters.RUN_FIELDS)
         given.pop("after", None)
-        if chosen:
-            reply = await self._look_at(chosen, verb)
-        else:
-            action = Action(verb=verb, actor=actor, answer=answer)
-            reply = await self._console.bulk(
-                filters.run_query(given, self._renderer.now()), action, dry_run=True
-            )
+        action = Action(verb=verb, actor=actor, answer=answer)
+        query = filters.run_query(given, self._renderer.now())
+        reply = await self._console.bulk(query, action, dry_run=True, run_ids=chosen or None)
         return self._renderer.page(
             request,
             "bulk_ask.html",
@@ -132,25 +127,6 @@ class Bulk:
                 return page
             progress = Progress(reply, reply.actor)
         return self._renderer.page(request, "bulk.html", {"progress": progress, "reply": progress.reply})
-
-    async def _look_at(self, chosen: Sequence[str], verb: Verb) -> BulkReply:
-        sample, refused, reasons = [], 0, []
-        for run_id in chosen:
-            detail = await self._console.run(run_id)
-            view = next((view for view in detail.verbs if view.verb == verb), None)
-            if view is None or not view.is_allowed:
-                refused += 1
-                reasons.append(view.reply if view else "the run does not offer it")
-            sample.append(detail.run)
-        return BulkReply(
-            bulk_id="",
-            verb=verb,
-            is_dry_run=True,
-            matched=len(chosen),
-            refused=refused,
-            reasons=list(dict.fromkeys(reasons))[:REASONS_MAX],
-            sample=sample,
-        )
 
     async def _all(
         self, query: RunQuery, action: Action, chosen: Sequence[str] | None, progress: Progress

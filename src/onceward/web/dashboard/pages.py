@@ -53,6 +53,7 @@ class Pages:
         if name not in WINDOWS:
             raise ConfigError(f"There is no window {name!r}.", todo=f"There are {', '.join(WINDOWS)}.")
         view = await self._console.overview(window_ms=WINDOWS[name])
+        notices = (await self._console.notices()).latest
         return self._renderer.page(
             request,
             "overview.html",
@@ -62,6 +63,9 @@ class Pages:
                 "window": name,
                 "windows": list(WINDOWS),
                 "groups": groups.grouped(view.problems),
+                "untold": [
+                    one for one in notices if one.state == "given_up" or (one.state == "owed" and one.trouble)
+                ],
                 "states": list(RunState),
             },
         )

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from onceward.core.glossary import TOLD
 from onceward.core.model import Millis
 from onceward.version import __version__
 from onceward.web.access import Principal, Role
@@ -76,6 +77,7 @@ class Renderer:
             plain=words.plain,
             meaning=words.meaning,
             counted=words.count,
+            told=lambda outcome: TOLD.get(outcome, outcome),
             gist=lambda failure: words.gist(failure.type, failure.message),
         )
 

@@ -63,7 +63,7 @@ class Shop:
         async def ship(ctx: Context, event: Event) -> str:
             return "shipped"
 
-        @app.step(retry=Retry(base="1h"))
+        @app.step
         async def pay_tax(order: str) -> str:
             raise RetryLater("1h", "the tax office is closed")
 

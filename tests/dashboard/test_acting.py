@@ -116,7 +116,7 @@ def test_a_run_that_backs_off_says_why_and_one_without_its_key_says_who_has_it(
     second = shop.do(shop.app.emit("stock.changed", {}, subject="tea")).runs[0].run_id
     page = client.get(f"{site.url}runs/{second}").text
     assert f"its key &#39;tea&#39;, which {first} holds" in page
-    assert "the next free process takes it" not in page
+    assert "It has not begun." in page
 
 
 def test_a_held_run_says_why_and_is_answered(shop: Shop, site: Site, open_page: OpenPage) -> None:

@@ -183,7 +183,8 @@ class Desk:
         asked.checked_text(word, "answer")
         if step is not None:
             asked.checked_text(step, "name of a step")
-        if result is not asked.UNSET and word != unknown.HAPPENED:
+        is_known = word in (*unknown.TO_QUESTION, *unknown.TO_OTHER_HOLDS)
+        if result is not asked.UNSET and is_known and word != unknown.HAPPENED:
             raise errors.ConfigError(
                 f"The answer {shown(word)} has a result.",
                 means="Only a step that took effect has one. Nothing was changed.",

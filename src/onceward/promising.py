@@ -50,7 +50,7 @@ class Promising:
         The same again is no error, so that a request whose reply was lost can be sent again.
 
         Args:
-            token: as the run handed it out.
+            token: as the run handed it out; the whole address will do.
             value: JSON-native data.
 
         Raises:
@@ -87,6 +87,8 @@ class Promising:
         return await self._settle(token, PromiseState.FAILED, text)
 
     async def _settle(self, token: str, state: PromiseState, text: str) -> Completed:
+        if isinstance(token, str):
+            token = token.rpartition("/")[2]  # of an address; a token has none
         settled = await settle(self.worker, promises.hash_of(token), state, text)
         if settled is None:
             raise errors.NotFound(

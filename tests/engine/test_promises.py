@@ -103,6 +103,8 @@ def test_it_is_completed_once_and_the_same_again_is_no_error(store_url: str) -> 
         assert (await app.complete_promise(token, "yes")).is_duplicate
         result = await handle.result("10s")
         assert (await app.complete_promise(token, "yes")).is_duplicate
+        address = f"https://shop.example/promises/{token}"
+        assert (await app.complete_promise(address, "yes")).is_duplicate
         with pytest.raises(AlreadyCompleted) as twice:
             await app.complete_promise(token, "no")
         with pytest.raises(AlreadyCompleted):

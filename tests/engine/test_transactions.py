@@ -683,6 +683,32 @@ def roll_back_by_sqlite(connection: sqlite3.Connection) -> None:
     connection.rollback()
 
 
+def close_it(connection: Any) -> None:
+    connection.close()
+
+
+async def close_it_async(connection: Any) -> None:
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("scene", "body"),
+    [
+        ("sqlite3", close_it),
+        ("psycopg", close_it),
+        ("sqlalchemy-psycopg", close_it),
+        ("asyncpg", close_it_async),
+        ("aiosqlite", close_it_async),
+    ],
+    indirect=["scene"],
+)
+def test_a_body_that_closes_its_connection_is_told_so_at_once(scene: Scene, body: Callable[..., Any]) -> None:
+    told = refusal_of(scene, body)
+
+    assert "closed its connection" in told
+    assert "after 1 try" in told
+
+
 async def end_by_asyncpg(connection: Any) -> None:
     await connection.execute("insert into thing values ('a')")
     await connection.execute("commit")

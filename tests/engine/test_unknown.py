@@ -232,6 +232,7 @@ def test_a_held_run_that_is_cancelled_ends(store_url: str) -> None:
         ("happened", {}, ConfigError, "does not say what step .charge. gave"),
         ("happened", {"result": object()}, NotStorable, "charge"),
         ("did_not_happen", {"result": 1}, ConfigError, "has a result"),
+        ("hapened", {"result": 1}, ConfigError, "'did_not_happen'"),
     ],
 )
 def test_an_answer_that_does_not_fit_changes_nothing(

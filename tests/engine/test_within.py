@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ from sqlalchemy.orm import Session
 
 from onceward import Context, Event, IdClash, TransactionMisuse
 from onceward.core import failpoints
+from onceward.runtime.transactions.recognise import link_for_within
 from tests.engine.running import make_app, result_of, run_app
 from tests.engine.ways import file_of, make_table, outside, plain_dsn, things
 from tests.helpers import eventually_async
@@ -469,6 +473,54 @@ def test_a_connection_without_a_transaction_is_refused(shop: Shop) -> None:
 
     assert "has no open transaction" in told_by(shop, given)
     given.close()
+
+
+def test_a_connection_that_is_closed_is_refused(shop: Shop) -> None:
+    is_sqlite = shop.url.startswith("sqlite")
+    given: Any = sqlite3.connect(file_of(shop.url)) if is_sqlite else psycopg.connect(plain_dsn(shop.url))
+    engine = sa.create_engine(shop.url.replace("postgresql:", "postgresql+psycopg:"))
+    ended = engine.connect()
+    for connection in (given, ended):
+        connection.close()
+
+        assert "which is closed. It has no transaction" in told_by(shop, connection)
+    engine.dispose()
+
+
+def test_an_async_connection_that_is_closed_or_back_in_its_pool_is_known_as_such(
+    postgres_dsn: str,
+) -> None:
+    async def scenario() -> None:
+        ended = await aiosqlite.connect(":memory:")
+        open_one = await aiosqlite.connect(":memory:")
+        pool = await asyncpg.create_pool(plain_dsn(postgres_dsn), min_size=1, max_size=1)
+        lent = await pool.acquire()
+        assert link_for_within(open_one)
+        assert link_for_within(lent)
+
+        await ended.close()
+        await pool.release(lent)
+        for connection in (ended, lent):
+            with pytest.raises(TransactionMisuse, match="which is closed"):
+                link_for_within(connection)
+        await pool.close()
+        await open_one.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_database_of_djangos_without_its_settings_is_refused(shop: Shop) -> None:
+    """In a process of its own, since another test may have set Django up."""
+    code = (
+        "from onceward.runtime.transactions.recognise import link_for_within\n"
+        "try:\n    link_for_within('default')\nexcept Exception as error:\n    print(error.code, error.what)"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DJANGO")}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+
+    told = subprocess.run([sys.executable, "-c", code], env=environment, text=True, capture_output=True)
+
+    assert told.stdout.startswith("config A connection of Django's was asked for, 'default'")
 
 
 def test_another_database_is_refused(shop: Shop, request: pytest.FixtureRequest, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,8 +46,7 @@ def test_what_is_never_reached_is_named_also_where_all_else_is_safe(
     assert report.unseen == ("POST https://pay.example/charges", "rows of sold")
     assert report.as_dict()["unseen"] == report.unseen
     assert "never came to: POST https://pay.example/charges, rows of sold." in str(report)
-    with pytest.warns(UserWarning, match="asks never came to: POST https://pay"):
-        report.assert_safe()
+    report.assert_safe()  # other tests of the same world may come there
 
 
 def test_a_link_is_clicked_by_the_fake_that_gets_it(app: App) -> None:
@@ -111,7 +109,5 @@ def test_markers_of_one_try_do_not_tell_the_next_that_all_is_done_and_connect_na
     for _ in range(2):  # a second test run begins with what the first left
         report = crash_matrix(app, sell, started(), outside=outside)
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            report.assert_safe()
+        report.assert_safe()
         assert report.effects == (("", "rows of sold", 1),)

@@ -25,7 +25,15 @@ from onceward.core.states import StepState
 from onceward.runtime.functions import FunctionFacts
 from onceward.runtime.threads import NotBegun, call_on
 from onceward.runtime.transactions.lending import lend, lend_async
-from onceward.runtime.transactions.links import AsyncLink, Link, check_dialect, check_idle, play, play_async
+from onceward.runtime.transactions.links import (
+    AsyncLink,
+    Link,
+    check_dialect,
+    check_idle,
+    is_closed,
+    play,
+    play_async,
+)
 from onceward.runtime.transactions.marker import TABLE, Found, Marker
 
 if TYPE_CHECKING:
@@ -305,6 +313,7 @@ class TransactionTry:
         execution = self._execution
         play(link, self._opened())
         value = self._function(link.given, *args, **kwargs)
+        self._check_not_closed(link)
         if inspect.isawaitable(value):
             raise self._must_be_async(value)
         link.flush()
@@ -351,6 +360,7 @@ class TransactionTry:
                 try:
                     await play_async(link, self._opened())
                     value = await self._function(link.given, *args, **kwargs)
+                    self._check_not_closed(link)
                     await link.flush()
                     if failpoints.is_armed():
                         failpoints.hit("step.after_body", str(self._frame.key))
@@ -380,6 +390,14 @@ class TransactionTry:
             raise InDoubt from error
 
     # --- what is refused -----------------------------------------------------------------------
+
+    def _check_not_closed(self, link: Link | AsyncLink) -> None:
+        if is_closed(link):
+            raise errors.TransactionMisuse(
+                f"The body of {self._what[0].lower()}{self._what[1:]} closed its connection.",
+                means="Nothing of it was committed, save what the body committed itself.",
+                todo="Leave the connection to Onceward, which commits, and closes it or gives it back.",
+            )
 
     def _ended_or(self, error: Exception) -> Exception:
         """Give the error of a body that ended its transaction, or what it was that went wrong."""

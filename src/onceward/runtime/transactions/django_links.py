@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured  # type: ignore[import-untyped,unused-ignore]
 from django.db import connections, transaction  # type: ignore[import-untyped,unused-ignore]
 
 from onceward.core import errors
@@ -18,10 +19,18 @@ def connection_of(alias: str) -> Any:
     """Give this thread's connection to a database of Django's; ``django`` is the default one.
 
     Raises:
-        ConfigError: there is no such alias.
+        ConfigError: there is no such alias, or Django has no settings.
     """
     alias = "default" if alias == "django" else alias
-    if alias not in connections:
+    try:
+        is_known = alias in connections
+    except ImproperlyConfigured as error:
+        raise errors.ConfigError(
+            f"A connection of Django's was asked for, {alias!r}, and Django has no settings.",
+            means="There is nowhere to commit.",
+            todo="Set DJANGO_SETTINGS_MODULE and call django.setup() first; without Django, give the connection itself.",
+        ) from error
+    if not is_known:
         raise errors.ConfigError(
             f"Django has no database {alias!r}.",
             means="There is nowhere to commit.",

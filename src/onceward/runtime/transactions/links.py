@@ -133,6 +133,26 @@ def check_idle(link: Link | AsyncLink, what: str) -> None:
         )
 
 
+def is_closed(link: Link | AsyncLink) -> bool:
+    """Say whether a connection is closed, or was given back to its pool; drivers say it each in its own way."""
+    given = link.given
+    if hasattr(given, "is_closed"):  # asyncpg; one that is back in its pool knows nothing any more
+        try:
+            return bool(given.is_closed())
+        except Exception:  # noqa: BLE001 - of each driver its own
+            return True
+    closed = getattr(given, "closed", False)  # psycopg, SQLAlchemy
+    if closed is True:
+        return True
+    if link.dialect != "sqlite" or not hasattr(type(given), "total_changes"):
+        return False
+    try:  # sqlite3 and aiosqlite have no word for it
+        _ = given.total_changes
+    except Exception:  # noqa: BLE001 - of each driver its own
+        return True
+    return False
+
+
 def check_open(link: Link | AsyncLink) -> None:
     """Refuse to write an event where it would be committed by itself.
 

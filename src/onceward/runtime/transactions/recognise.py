@@ -6,7 +6,7 @@ from typing import Any
 
 from onceward.core import errors
 from onceward.core.shown import shown
-from onceward.runtime.transactions.links import AsyncLink, Link
+from onceward.runtime.transactions.links import AsyncLink, Link, is_closed
 
 
 def names_of(thing: object) -> set[str]:
@@ -48,7 +48,7 @@ def link_for_within(given: Any) -> Link | AsyncLink:
     """Give what speaks with the connection that ``within=`` names, in whose transaction its caller is.
 
     Raises:
-        TransactionMisuse: it is no connection that is known.
+        TransactionMisuse: it is no connection that is known, or is closed.
     """
     link = _django(given) if isinstance(given, str) else link_of(given)
     if link is None:
@@ -57,6 +57,12 @@ def link_for_within(given: Any) -> Link | AsyncLink:
             means="Nothing was written.",
             todo="Give the connection or session in whose transaction you are: of psycopg 3, asyncpg, sqlite3, "
             'aiosqlite or SQLAlchemy; or "django", or the alias of a database of Django\'s.',
+        )
+    if is_closed(link):
+        raise errors.TransactionMisuse(
+            f"within= was given {shown(given)}, which is closed.",
+            means="It has no transaction that the event could belong to. Nothing was written.",
+            todo="Emit or start before the commit that is to bring it, while the connection is open.",
         )
     return link
 

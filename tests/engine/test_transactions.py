@@ -309,6 +309,30 @@ def test_what_fails_before_the_commit_is_rolled_back_and_tried_again(
     assert things(scene.url) == ["a"]
 
 
+@ways(*PLAIN)
+def test_a_commit_is_a_new_checkpoint_for_the_count_of_lost_holders(
+    scene: Scene, hooks: dict[str, Callable[[], None]]
+) -> None:
+    """Who dies after each of four transactions made progress each time, and is no poison."""
+    run_table = "onceward_run" if scene.way.kind == "sqlite" else "onceward.run"
+    after: list[tuple[Any, ...]] = []
+
+    async def lose_holders() -> None:
+        outside(scene.url, f"update {run_table} set crashes = 3")
+
+    @scene.app.workflow
+    async def keep(ctx: Context) -> int:
+        await ctx.step.run("lose holders", lose_holders)
+        return await ctx.step.transaction("keep", scene.way.insert, "a")
+
+    hooks["transaction.after_commit"] = lambda: after.extend(
+        outside(scene.url, f"select crashes from {run_table}")
+    )
+    scene.run(keep)
+
+    assert after == [(0,)]
+
+
 @pytest.mark.parametrize("name", ["psycopg", "async-psycopg", "asyncpg", "sqlalchemy-asyncpg"])
 @pytest.mark.parametrize(("fault", "bodies"), [("drop_commit_reply", 1), ("cut_before_commit", 2)])
 def test_a_connection_cut_at_the_commit_leaves_one_row(

@@ -9,10 +9,13 @@ engine are made in ``Worker.context``.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
 from onceward.authoring.current import Session, frame_var, session_var
+
+_NOTHING: deque[Any] = deque()
 
 
 def earliest(loop: asyncio.AbstractEventLoop, session: Session) -> float | None:
@@ -21,7 +24,9 @@ def earliest(loop: asyncio.AbstractEventLoop, session: Session) -> float | None:
     Event loops do not show their timers officially. asyncio's own has lists of those to come and of
     what is ready now, fired timers among it; where there are none (uvloop), no timer is seen.
     """
-    ready: Iterable[Any] = getattr(loop, "_ready", ())
+    # A copy, made in one go: the store's threads add to it at any time, and a deque that grows while it
+    # is looked through raises. Whoever asks here would never look again, and its run hang.
+    ready: deque[Any] = getattr(loop, "_ready", _NOTHING).copy()
     if any(_is_of(handle, session) for handle in ready):
         return loop.time()
     timers: Iterable[Any] = getattr(loop, "_scheduled", ())

@@ -43,6 +43,10 @@ with given as materialized (
     ended_at = excluded.ended_at, output = excluded.output, error = null, wake_at = null, begun = null
   where old.state = 'open'
   returning 1
+), cleared as (
+  -- A new checkpoint: the run is not what kills its holders (RULINGS 6).
+  update {t}run r set crashes = 0 from mine m, saved
+  where r.namespace = m.namespace and r.run_id = m.run_id and r.crashes > 0
 )
 select (select count(*) from saved), coalesce(current_setting('onceward.transaction', true), '')
 

@@ -32,6 +32,10 @@ on conflict (namespace, run_id, generation, name, item, ordinal) do update set
 where {t}step.state = 'open'
 returning 1
 
+-- name: cleared
+-- A new checkpoint: the run is not what kills its holders (RULINGS 6).
+update {t}run set crashes = 0 where namespace = :namespace and run_id = :run_id and crashes > 0
+
 -- name: is_posted
 select 1 from {t}outbox where namespace = :namespace and outbox_id = :outbox_id
 

@@ -82,6 +82,7 @@ class SqliteWithin:
         place = {"namespace": self._namespace, "run_id": run_id, "generation": generation, "fence": fence}
         # A plain text: drivers do not all take an enumeration for one.
         rows = yield Ask(self._sql["seal"], {**values, **place, "state": str(step.state.value)})
+        yield Ask(self._sql["cleared"], {"namespace": self._namespace, "run_id": run_id})
         return len(rows) == 1
 
     def is_posted(self, outbox_id: str) -> Script[bool]:

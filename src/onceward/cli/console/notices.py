@@ -42,7 +42,7 @@ def command(reach: Reach) -> None:
             one.type,
             one.run_id,
             one.address,
-            text(one.state, styles[one.state]),
+            text(one.state, styles.get(one.state, "")),
             str(one.tries),
             one.trouble or "",
         )

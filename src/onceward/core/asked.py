@@ -16,6 +16,7 @@ LIMIT_MAX = 1_000
 
 LOOK_MAX = 10_000
 """Rows that one page looks at, at most, where a filter is by what no index has."""
+
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 

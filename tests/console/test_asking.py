@@ -28,7 +28,10 @@ def test_a_place_in_a_list_comes_back_from_its_text() -> None:
     assert read_cursor(cursor(5, "stripe", "evt_ü"), int, str, str) == (5, "stripe", "evt_ü")
 
 
-@pytest.mark.parametrize("text", ["", "x", "W10", cursor("a"), cursor(1, 2), "é"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "W10", cursor("a"), cursor(1, 2), "é", cursor(2**63, "a"), cursor(-1, "a"), cursor(1, "\0")],
+)
 def test_another_text_is_no_place(text: str) -> None:
     with pytest.raises(ConfigError):
         read_cursor(text, int, str)

@@ -249,6 +249,7 @@ def test_tags_that_cannot_be_kept_are_refused(tags: Any) -> None:
         RunQuery(error="declined"),
         RunQuery(error="declined", state="completed"),
         RunQuery(since=-1),
+        RunQuery(workflow="\0"),
     ],
     ids=str,
 )

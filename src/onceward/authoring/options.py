@@ -130,9 +130,7 @@ class StepOptions:
         if self.unknown is None:
             # How long its receiver knows the key was said: until then it is safe to run again.
             return "fail" if self.retry.is_once and self.key_memory_ms is None else "retry"
-        if isinstance(self.unknown, str):
-            return self.unknown
-        return "check"
+        return "check" if callable(self.unknown) else self.unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,6 +207,12 @@ def cursor(*place: Any) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
+def _can_be_stored(part: int | str) -> bool:
+    if isinstance(part, int):
+        return 0 <= part < 2**63
+    return asked.can_be_stored(part)
+
+
 def read_cursor(text: str, *types: type) -> Any:
     """Give the place that `cursor` wrote.
 
@@ -218,7 +224,7 @@ def read_cursor(text: str, *types: type) -> Any:
         place = tuple(msgspec.json.decode(base64.urlsafe_b64decode(padded)))
     except (ValueError, TypeError):
         place = ()
-    if [type(part) for part in place] != list(types):
+    if [type(part) for part in place] != list(types) or not all(map(_can_be_stored, place)):
         raise ConfigError(
             f"after={shown(text)} is no place in this list.",
             means="Nothing was listed.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,8 @@ LIMIT_MAX = 1_000
 
 LOOK_MAX = 10_000
 """Rows that one page looks at, at most, where a filter is by what no index has."""
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class _Unset:
@@ -63,12 +66,23 @@ def checked_limit(limit: int) -> int:
 
 
 def checked_text(value: str, what: str) -> str:
-    """Give *value* if it is a text at all; whether anything is called so is seen later."""
+    """Give *value* if it is a text that a store can hold; whether anything is called so is seen later."""
     if not isinstance(value, str):
         raise errors.ConfigError(
             f"The {what} {shown(value)} is no text.", means="Nothing was done.", todo="Pass a str."
         )
+    if not can_be_stored(value):
+        raise errors.ConfigError(
+            f"The {what} {shown(value)} holds a character that nothing stored can have.",
+            means="Nothing was done.",
+            todo="Leave out NUL and halves of surrogate pairs.",
+        )
     return value
+
+
+def can_be_stored(text: str) -> bool:
+    """Say whether every store can hold a text."""
+    return _UNSTORABLE.search(text) is None
 
 
 def checked_texts(**values: str | None) -> dict[str, Any]:

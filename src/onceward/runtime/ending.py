@@ -193,7 +193,7 @@ async def _fail(execution: Execution, verdict: Verdict) -> None:
         process_id=worker.process_id,
         failed_steps=msgspec.json.encode([row.key for row in failed]).decode() if failed else None,
     )
-    line = saved_line(text) if error is None else one_line(error)
+    line = worker.redaction.text(saved_line(text) if error is None else one_line(error))
     if verdict.delay_ms is not None:
         _log.warning(
             "run %s of %s: attempt %d failed, the next begins in %d ms: %s",

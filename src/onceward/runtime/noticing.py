@@ -32,7 +32,6 @@ from onceward.core.notices import (
     message,
     put_off,
 )
-from onceward.core.redact import Redaction
 from onceward.version import __version__
 
 if TYPE_CHECKING:
@@ -86,7 +85,6 @@ class Noticing:
         self._worker = worker
         self._addresses = {address.address_id: address for address in settings.notices or ()}
         self.address_ids = tuple(sorted(self._addresses))
-        self._redaction = Redaction((settings.redact or "").split())
         self._runs_url = (
             f"{settings.public_url.rstrip('/')}{DASHBOARD_RUNS}"
             if settings.public_url is not None and settings.dashboard
@@ -185,7 +183,7 @@ class Noticing:
     async def _send(self, address: NoticeAddress, row: NoticeRow) -> str | None:
         """Give None when the receiver has it, else why not."""
         worker = self._worker
-        body = message(row, worker.settings.namespace, self._redaction, self._runs_url)
+        body = message(row, worker.settings.namespace, worker.redaction, self._runs_url)
         headers = signed_headers(row.notice_id, body, address.secrets, worker.now_ms())
         if self.post is None:
             from onceward.runtime.posting import post

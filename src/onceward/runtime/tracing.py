@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from onceward.core.redact import Redaction
 from onceward.core.states import RunState
 from onceward.runtime.records import one_line
 from onceward.version import __version__
@@ -44,6 +45,9 @@ ATTRIBUTES = {
     "onceward.step.try": "counted from 1",
 }
 """Every attribute of our spans, and what it says."""
+
+_USUAL = Redaction()
+"""For errors of deliveries, which are our own."""
 
 _WAITS = frozenset({"sleep", "wait", "promise"})
 _BAD_ENDS = frozenset({RunState.FAILED, RunState.HELD, RunState.BACKOFF})
@@ -118,15 +122,15 @@ def receiving(tracer: Tracer, source: str) -> Iterator[DeliverySpan | None]:
 class _CurrentSpan:
     """A span that is current in this task until it ends."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: Span, redaction: Redaction) -> None:
         from opentelemetry import context, trace
 
-        self._span = span
+        self._span, self._redaction = span, redaction
         self._token = context.attach(trace.set_span_in_context(span))
 
     def fail(self, error: BaseException) -> None:
         """Say that what it is about raised."""
-        self._span.set_status(_error(), one_line(error))
+        self._span.set_status(_error(), self._redaction.text(one_line(error)))
 
     def end(self) -> None:
         """End it; what was current before is again."""
@@ -149,7 +153,8 @@ class DeliverySpan(_CurrentSpan):
 
         attributes = {"onceward.source": source}
         super().__init__(
-            tracer.start_span(f"receive {source}", kind=SpanKind.CONSUMER, attributes=attributes)
+            tracer.start_span(f"receive {source}", kind=SpanKind.CONSUMER, attributes=attributes),
+            _USUAL,
         )
 
     def stored(self, outcome: str) -> None:
@@ -200,7 +205,8 @@ class GoSpan:
         if execution.stopping != "lost":
             self._span.set_attribute("onceward.run.state", state.value)
         if state in _BAD_ENDS:
-            self._span.set_status(_error(), None if error is None else one_line(error))
+            said = None if error is None else execution.worker.redaction.text(one_line(error))
+            self._span.set_status(_error(), said)
         self._span.end()
 
 
@@ -223,7 +229,8 @@ class StepSpan(_CurrentSpan):
                     "onceward.step": str(frame.key),
                     "onceward.step.try": frame.try_number,
                 },
-            )
+            ),
+            execution.worker.redaction,
         )
 
 

@@ -340,7 +340,7 @@ class _Tries:
             tries,
             step,
             delay_ms,
-            one_line(failure),
+            execution.worker.redaction.text(one_line(failure)),
             extra={"step": step, "try_number": tries},
         )
         text, wake_at = error_text(failure), now + delay_ms

@@ -189,7 +189,8 @@ async def _check(
         kind = "cannot tell" if isinstance(failure, errors.OutcomeUnknown) else f"failed {checks} times"
         why = f"{begun.why or CUT_OFF}; its check {kind}: {one_line(failure)}"
         return msgspec.structs.replace(begun, why=why, is_asked=True)
-    _log.info("run %s: the check of step %r failed: %s", execution.run_id, str(call.key), one_line(failure))
+    told = worker.redaction.text(one_line(failure))
+    _log.info("run %s: the check of step %r failed: %s", execution.run_id, str(call.key), told)
     begun = msgspec.structs.replace(begun, checks=checks)
     wake_at = worker.now_ms() + decision.delay_ms
     text = begun.to_text()

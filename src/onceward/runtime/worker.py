@@ -25,6 +25,7 @@ from onceward.core.counters import Counters
 from onceward.core.ids import IdSource
 from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
 from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
+from onceward.core.redact import Redaction
 from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL
 from onceward.core.takeover import SUSPECT_FROM
@@ -118,6 +119,7 @@ class Worker(Leased):
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
         self.matching = Matching(self)
         self.counters, self.tracer = Counters(), tracer_found()
+        self.redaction = Redaction((settings.redact or "").split())
         self.committer = Committer(
             store,
             writer or ThreadWriter(self.loop),

@@ -239,7 +239,7 @@ def create(
     import inspect
 
     made_of = source_class(kind)
-    arguments = {"secrets": secrets, **options} | ({} if name is None else {"name": name})
+    arguments: dict[str, Any] = {"secrets": secrets, **options} | ({} if name is None else {"name": name})
     try:
         inspect.signature(made_of).bind(**arguments)
     except TypeError as error:

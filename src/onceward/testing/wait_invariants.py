@@ -88,7 +88,11 @@ def _no_wake_up_is_lost(facts: Facts) -> Found:
             run = facts.runs.get(wait.run_id)
             if run is None or run["state"] not in ("waiting", "sleeping", "running"):
                 continue
-            is_old = since.get((wait.run_id, wait.generation, *wait.key), latest) + LONG_MS <= latest
+            is_old = (
+                since.get((wait.run_id, wait.generation, wait.name, wait.item, wait.ordinal), latest)
+                + LONG_MS
+                <= latest
+            )
             key = (wait.run_id, wait.generation, row["source"], row["id"])
             if is_old and key not in taken and seen.fits(wait):
                 yield Violation(

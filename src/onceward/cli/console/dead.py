@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -105,13 +106,15 @@ def _print_groups(runs: list[RunSummary], options: str) -> None:
         print_runs(alike[:5])
         if count > 5:
             say(f"… and {count - 5} more")
-        print_command(f"onceward runs show {first.run_id}{options}", "see why, and what was done already")
-        many = f"--problems --workflow {workflow} --state {state}{options}"
+        print_command(
+            f"onceward runs show {shlex.quote(first.run_id)}{options}", "see why, and what was done already"
+        )
+        many = f"--problems --workflow {shlex.quote(workflow)} --state {shlex.quote(state)}{options}"
         is_one = count == 1
         has_others = any(other != cause and other[:2] == cause[:2] for other in causes)
         if is_one or (has_others and count <= RUNS_NAMED_MAX):
             # The filter would also reach the others, whose cause may not be mended.
-            many = " ".join(run.run_id for run in alike) + options
+            many = shlex.join(run.run_id for run in alike) + options
         elif has_others:
             say(f"  What is said below of many reaches every {state} run of {workflow}: add --error WORDS.")
         if state == "held" and (first.reason or "").startswith(ASKED):
@@ -120,7 +123,8 @@ def _print_groups(runs: list[RunSummary], options: str) -> None:
                 ("did_not_happen", "did not: it is tried again"),
             ):
                 print_command(
-                    f"onceward runs answer {first.run_id} --with {word}{options}", f"the step {means}"
+                    f"onceward runs answer {shlex.quote(first.run_id)} --with {word}{options}",
+                    f"the step {means}",
                 )
         elif state == "held":
             print_command(
@@ -150,7 +154,9 @@ def _print_unread(unread: list[DeliveryView], options: str) -> None:
         heading(f"{count} unparsed of {source}")
         say("  Genuine, and its source could not read it; it is kept until it can.")
         say(f"  {first.error}", "red")
-        print_command(f"onceward deliveries show {first.delivery_id}{options}", "see the request")
+        print_command(
+            f"onceward deliveries show {shlex.quote(first.delivery_id)}{options}", "see the request"
+        )
         print_command(
             "onceward redeliver MODULE:APP --unparsed", "once the source is corrected: read all again"
         )

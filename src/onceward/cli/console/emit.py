@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -96,4 +97,4 @@ def _print(reply: EmitReply, options: str) -> None:
         )
         print_command(f"onceward workflows list{options}", "see what each of them is on")
     for run in reply.runs[:1]:
-        print_command(f"onceward runs tail {run.run_id}{options}", "follow it to its end")
+        print_command(f"onceward runs tail {shlex.quote(run.run_id)}{options}", "follow it to its end")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from onceward.cli.console.reach import Reach, reaching
 from onceward.cli.console.times import Moment
+from onceward.cli.plain import plain
 from onceward.core.model import Millis
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ def list_(
             narrow=("SUBJECT", "SOURCE", "ID", "TYPE"),
         )
     if following is not None:
-        click.echo(f"There are more: add --after {following}", err=True)
+        click.echo(plain(f"There are more: add --after {shlex.quote(following)}"), err=True)
 
 
 async def _listed(console: Console, query: EventQuery, limit: int) -> tuple[list[EventSummary], str | None]:
@@ -175,12 +177,15 @@ def _print_event(detail: EventDetail, options: str, *, with_values: bool) -> Non
         _print_deliveries(detail.deliveries)
     heading("What you can do")
     for run in detail.runs[:1]:
-        command(f"onceward runs show {run.run_id}{options}", "see what became of it")
+        command(f"onceward runs show {shlex.quote(run.run_id)}{options}", "see what became of it")
     holders = [skipped.holder_run_id for skipped in detail.skipped if skipped.holder_run_id is not None]
     for run_id in list(dict.fromkeys(holders))[:3]:
-        command(f"onceward runs show {run_id}{options}", "see the run that holds the key")
+        command(f"onceward runs show {shlex.quote(run_id)}{options}", "see the run that holds the key")
     for delivery in detail.deliveries[:1]:
-        command(f"onceward deliveries show {delivery.delivery_id}{options}", "see the request as it came")
+        command(
+            f"onceward deliveries show {shlex.quote(delivery.delivery_id)}{options}",
+            "see the request as it came",
+        )
     if not detail.runs and not detail.skipped:
         say("  No workflow is on this type: compare with `onceward workflows list`.")
 
@@ -220,7 +225,7 @@ def list_deliveries(
     else:
         click.echo("No delivery fits.")
     if page.next is not None:
-        click.echo(f"There are more: add --after {page.next}", err=True)
+        click.echo(plain(f"There are more: add --after {shlex.quote(page.next)}"), err=True)
 
 
 def _print_deliveries(found: list[DeliveryView]) -> None:
@@ -324,6 +329,6 @@ def show_delivery(reach: Reach, delivery_id: str) -> None:
         say(f"  {line}")
     heading("What you can do")
     command(
-        f"onceward redeliver MODULE:APP {found.delivery_id}",
+        f"onceward redeliver MODULE:APP {shlex.quote(found.delivery_id)}",
         "have it read again by its source, whose code is needed for it",
     )

@@ -42,7 +42,7 @@ def command(reach: Reach) -> None:
             one.type,
             one.run_id,
             one.address,
-            text(one.state, styles[one.state]),
+            text(one.state, styles.get(one.state, "")),
             str(one.tries),
             " ".join(
                 part for part in (one.trouble, one.due_at and f"(next try {when(one.due_at, now)})") if part

@@ -149,7 +149,7 @@ def ways_out(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]:
     )
 
     def line(verb: str, more: str = "") -> str:
-        return f"onceward runs {verb} {run.run_id}{more}{options}"
+        return f"onceward runs {verb} {shlex.quote(run.run_id)}{more}{options}"
 
     asked = [step.question for step in detail.steps if step.question is not None]
     for question in asked:
@@ -194,7 +194,7 @@ def _ends_of_waits(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]
     for step in made:
         named = f" --promise {shlex.quote(step.label)}" if len(made) > 1 else ""
         yield (
-            f"onceward runs complete {run_id}{named} --value JSON{options}",
+            f"onceward runs complete {shlex.quote(run_id)}{named} --value JSON{options}",
             f"complete the promise {step.label}; --fail REASON fails it",
         )
     for awaited in [one for step in detail.steps for one in step.awaits]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,7 @@ from onceward.cli.console.finding import filters, query_of
 from onceward.cli.console.listing import about, listed, print_runs
 from onceward.cli.console.reach import Reach, reaching
 from onceward.cli.console.steering import STEERING
+from onceward.cli.plain import plain
 
 if TYPE_CHECKING:
     from onceward.console.port import Console, RunQuery
@@ -45,7 +47,7 @@ def list_(reach: Reach, limit: int, after: str | None, **options: Any) -> None:
         return
     print_runs(runs)
     if following is not None:
-        click.echo(f"There are more: add --after {following}", err=True)
+        click.echo(plain(f"There are more: add --after {shlex.quote(following)}"), err=True)
 
 
 @command.command("show", short_help="Show one run: timeline, failure, what can be done.")

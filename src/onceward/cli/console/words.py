@@ -141,7 +141,7 @@ COLUMN_MIN = 8
 
 def fields(rows: Sequence[tuple[str, Text | str | None]], indent: str = "  ") -> None:
     """Print names with values below each other; None leaves one out."""
-    shown = [(name, value) for name, value in rows if value is not None]
+    shown = [(plain(name), value) for name, value in rows if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     out = terminal()
     for name, value in shown:
@@ -152,14 +152,14 @@ def fields(rows: Sequence[tuple[str, Text | str | None]], indent: str = "  ") ->
 
 def heading(words: str) -> None:
     """Print what the next lines are about."""
-    terminal().print(Text(f"\n{words}", style="bold"))
+    terminal().print(Text(f"\n{plain(words)}", style="bold"))
 
 
 def say(line: Text | str, style: str = "") -> None:
     """Print a line; long ones are folded at words, and keep their indent."""
     out = terminal()
     if isinstance(line, Text):
-        out.print(line, soft_wrap=True)
+        out.print(line if line.plain.isprintable() else text(line.plain), soft_wrap=True)
         return
     said = plain(line)
     indent = " " * (len(said) - len(said.lstrip()))

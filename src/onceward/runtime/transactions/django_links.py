@@ -48,7 +48,8 @@ class DjangoLink:
 
     def __init__(self, connection: Any) -> None:
         self.given: Any = connection
-        self.dialect: str = _DIALECTS.get(connection.vendor, connection.vendor)
+        vendor = str(connection.vendor)
+        self.dialect: str = _DIALECTS.get(vendor, vendor)
         self._atomic: Any = None
 
     def is_busy(self) -> bool:

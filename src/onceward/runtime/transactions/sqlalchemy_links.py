@@ -23,8 +23,8 @@ class SqlalchemyLink:
     def __init__(self, given: Any) -> None:
         self.given: Any = given
         self._is_session = isinstance(given, Session)
-        dialect = (given.get_bind() if self._is_session else given).dialect.name
-        self.dialect = _DIALECTS.get(dialect, dialect)
+        dialect = str((given.get_bind() if self._is_session else given).dialect.name)
+        self.dialect: str = _DIALECTS.get(dialect, dialect)
 
     @property
     def _connection(self) -> Any:
@@ -80,7 +80,7 @@ class AsyncSqlalchemyLink:
     def __init__(self, given: Any) -> None:
         self.given: Any = given
         self._link = SqlalchemyLink(getattr(given, "sync_session", None) or given.sync_connection)
-        self.dialect = self._link.dialect
+        self.dialect: str = self._link.dialect
 
     async def _do(self, act: Callable[..., Any], *args: Any) -> Any:
         return await self.given.run_sync(lambda _: act(*args))

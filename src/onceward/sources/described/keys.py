@@ -36,7 +36,7 @@ class Keys:
     def __init__(self, signature: Signature, secrets: Sequence[Secret], *, source: str) -> None:
         self.is_symmetric = signature.algorithm in HASHES
         self._algorithm = signature.algorithm
-        self._encoding = signature.encoding
+        self._encoding: TextEncoding = signature.encoding
         # Secrets, not bytes: their repr shows no key.
         self._secrets: tuple[Secret, ...] = ()
         self._public: tuple[PublicKey, ...] = ()

@@ -31,8 +31,8 @@ def checked_public_url(public_url: str | None, *, source: str) -> str | None:
             and " " not in public_url
         )
     except (ValueError, AttributeError):
-        is_usable = False
-    if not is_usable:
+        parts, is_usable = None, False
+    if parts is None or not is_usable:
         raise ConfigError(
             f"Source {source!r} has public_url={public_url!r}.",
             means="The sender signs the address that it calls, and no delivery can have come to this one.",

@@ -53,6 +53,7 @@ def stores_that_open_at_once_migrate_once(stores: StoreFactory) -> None:
 
 def a_migration_that_dies_at_any_statement_leaves_the_old_schema(stores: StoreFactory) -> None:
     """Cut off behind each statement in turn: nothing is there, and the next try goes through."""
+    number = 0
     for number in range(1, STATEMENTS_MAX):
         with failing_at("migrate.statement", hit=number):
             try:

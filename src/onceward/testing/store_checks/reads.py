@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from onceward.core import errors
 from onceward.core.model import EventRow
 from onceward.core.ports import Accept, EventFilter, RunFilter, Store
@@ -80,11 +82,17 @@ def pages_of_runs_show_each_run_once(stores: StoreFactory) -> None:
     for claimed in process.claim():
         process.move(claimed, RunState.FAILED)
 
-    for where in ({}, {"problems": True}, {"source": "stripe", "event_id": "evt_1"}, {"workflow": "fulfil"}):
+    filters = (
+        RunFilter(limit=3),
+        RunFilter(limit=3, problems=True),
+        RunFilter(limit=3, source="stripe", event_id="evt_1"),
+        RunFilter(limit=3, workflow="fulfil"),
+    )
+    for where in filters:
         seen: list[str] = []
         before = None
         for _ in range(10):
-            page = process.store.runs(RunFilter(before=before, limit=3, **where))
+            page = process.store.runs(msgspec.structs.replace(where, before=before))
             if not page:
                 break
             seen += [found.run_id for found in page]

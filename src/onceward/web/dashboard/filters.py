@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from onceward.console.port import DeliveryQuery, EventQuery, RunQuery
+from onceward.core import asked
 from onceward.core.duration import to_ms
 from onceward.core.errors import ConfigError
 from onceward.core.model import Millis
@@ -63,6 +64,8 @@ def given(params: Mapping[str, str], fields: Sequence[str], *, also: Sequence[st
             raise ConfigError(
                 f"The filter {name!r} has {len(value):,} characters.", todo="Filter by something shorter."
             )
+        if not asked.can_be_stored(value):
+            raise ConfigError(f"The filter {name!r} holds a character that nothing stored can have.")
         if value and name in fields:
             found[name] = value
     return found

@@ -72,6 +72,12 @@ API: tuple[Part, ...] = (
             "Workflow",
         ),
     ),
+    Part(
+        "Who is told of failures",
+        "onceward",
+        ("NoticeAddress",),
+        "See [be told of failures](../notices.md).",
+    ),
     Part("What a check function returns", "onceward", ("Happened", "DidNotHappen")),
     Part("ctx.step", "onceward.authoring.verbs", ("StepVerbs",)),
     Part("ctx.step, blocking", "onceward.authoring.sync_verbs", ("SyncStepVerbs",)),

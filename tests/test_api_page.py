@@ -21,6 +21,7 @@ CONSTRUCTED = {
     "BlockingVerbs",
     "Retry",
     "Retention",
+    "NoticeAddress",
     "Source",
     "Stripe",
     "GitHub",

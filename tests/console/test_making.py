@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from onceward import ConfigError, IdClash, NotFound
+from onceward import ConfigError, Context, Event, IdClash, NotFound
 from onceward.console.port import Completion, Emit
 from onceward.core.errors import AlreadyCompleted, PromiseOver, StateConflict
 from tests.console.shop import Shop
-from tests.engine.running import run_app
+from tests.engine.running import make_app, run_app
 
 SECRET = "only-for-tests-0123456789-0123456789"
 
@@ -34,6 +34,22 @@ def test_an_event_made_by_hand_starts_what_subscribed_once(store_url: str) -> No
             await shop.console.emit(Emit(type="order.seen", actor="ann", id="r1", payload=8))
         unheard = await shop.console.emit(Emit(type="nobody.listens", actor="ann"))
         assert (unheard.runs, unheard.skipped, unheard.waits) == ([], [], [])
+
+    run_app(shop.app, scenario)
+
+
+def test_an_event_made_by_hand_starts_what_another_process_registered_meanwhile(store_url: str) -> None:
+    shop = Shop(store_url, lease="10m", poll="5m", notify=False)  # it does not look by itself
+    other = make_app(store_url)
+
+    @other.workflow(on="order.told")
+    async def told(ctx: Context, event: Event) -> None:
+        return None
+
+    async def scenario() -> None:
+        async with other:
+            made = await shop.console.emit(Emit(type="order.told", actor="ann"))
+            assert [run.workflow for run in made.runs] == ["told"]
 
     run_app(shop.app, scenario)
 

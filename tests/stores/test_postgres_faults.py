@@ -255,7 +255,7 @@ def test_a_batch_that_the_network_held_up_cannot_follow_a_newer_one(stores: Post
     process.accept(accept("evt_2"))
     writer = process.store._writer  # type: ignore[attr-defined]
     values: dict[str, Any] = {"process_id": b"p1", "epoch": b"1", "batch_id": b"late"}
-    values |= {"previous": before.encode(), "registry": None}
+    values |= {"previous": before.encode(), "registrations": None}
 
     def arrive(session: Any) -> None:
         raised(psycopg.errors.DivisionByZero, lambda: session.execute(writer._call("guard", **values)))
@@ -274,7 +274,7 @@ def test_a_batch_that_is_given_up_cannot_commit_any_more(stores: Postgres) -> No
 
     writer = process.store._writer  # type: ignore[attr-defined]
     values: dict[str, Any] = {"process_id": b"p1", "epoch": b"1", "batch_id": b"lost"}
-    values |= {"previous": before.encode(), "registry": None}
+    values |= {"previous": before.encode(), "registrations": None}
     process.store._control_link.run(  # type: ignore[attr-defined]
         lambda session: raised(
             psycopg.errors.DivisionByZero, lambda: session.execute(writer._call("guard", **values))

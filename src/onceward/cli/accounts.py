@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from onceward.core.credentials import Credential
+    from onceward.core.credentials import Credential, Kind
     from onceward.web.auth.accounts import Accounts
 
 ROLES = ("viewer", "operator", "admin")
@@ -56,8 +56,20 @@ def opened(target: str | None, given: Mapping[str, str | None], *, migrate: bool
         store.close()
 
 
-def show(rows: Sequence[Credential], *, ids: bool, as_json: bool) -> None:
-    """Print users or tokens in columns, or as JSON; never their hashes."""
+def show_all(kind: Kind, target: str | None, given: Mapping[str, str | None], *, as_json: bool) -> None:
+    """Print the users or the tokens of a store; see `opened`."""
+    from onceward.core.credentials import Kind
+
+    with opened(target, given, migrate=False) as accounts:
+        rows = accounts.all_of(kind)
+    if rows or as_json:
+        _show(rows, ids=kind is Kind.TOKEN, as_json=as_json)
+    else:
+        click.echo(f"The store has no {kind.value}s in this namespace.")
+
+
+def _show(rows: Sequence[Credential], *, ids: bool, as_json: bool) -> None:
+    """Print them in columns, or as JSON; never their hashes."""
     from onceward.cli.plain import plain
 
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from onceward.cli.accounts import actor, opened, role_option, show
+from onceward.cli.accounts import actor, opened, role_option, show_all
 from onceward.cli.options import setting_options
 
 
@@ -42,11 +42,7 @@ def list_(target: str | None, as_json: bool, **settings: str | None) -> None:
     """List the tokens: name, beginning, role, and roughly when each was used last."""
     from onceward.core.credentials import Kind
 
-    with opened(target, settings, migrate=False) as accounts:
-        rows = accounts.all_of(Kind.TOKEN)
-    show(rows, ids=True, as_json=as_json)
-    if not rows and not as_json:
-        click.echo("The store has no tokens in this namespace.")
+    show_all(Kind.TOKEN, target, settings, as_json=as_json)
 
 
 @command.command("revoke", short_help="Let one work no more.")

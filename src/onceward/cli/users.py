@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from onceward.cli.accounts import actor, opened, role_option, show
+from onceward.cli.accounts import actor, opened, role_option, show_all
 from onceward.cli.options import setting_options
 
 _STDIN = click.option(
@@ -46,11 +46,7 @@ def list_(target: str | None, as_json: bool, **settings: str | None) -> None:
     """List the users."""
     from onceward.core.credentials import Kind
 
-    with opened(target, settings, migrate=False) as accounts:
-        rows = accounts.all_of(Kind.USER)
-    show(rows, ids=False, as_json=as_json)
-    if not rows and not as_json:
-        click.echo("The store has no users in this namespace.")
+    show_all(Kind.USER, target, settings, as_json=as_json)
 
 
 @command.command("password", short_help="Give one another password.")

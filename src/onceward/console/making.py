@@ -15,7 +15,7 @@ from onceward.console.views import ActionReply, EmitReply
 from onceward.core import asked, awaiting, errors, ids, json_plain
 from onceward.core.awaiting import Seen
 from onceward.core.model import EventRow, RunRow, StepRow
-from onceward.core.ports import Accept, EventPlace
+from onceward.core.ports import EventPlace
 from onceward.core.shown import shown
 from onceward.core.states import PromiseState
 from onceward.core.texts import checked_id
@@ -57,7 +57,7 @@ class Making:
         waits = await worker.read(worker.store.waits_for, awaiting.places_of([event]))
         seen = Seen(event, self._app.settings.namespace)
         fitting = sorted({wait.run_id for wait in waits if seen.fits(wait)})
-        accepted = await worker.accept(Accept(event, worker.runs_for(event)))
+        accepted = await worker.accept(worker.routing.accept(event))
         if accepted.is_clash:
             raise asked.clash(event.source, event.id)
         await audit.note(self._app, EMIT, emit.actor, name, request_id=request_id)

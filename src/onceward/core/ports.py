@@ -58,7 +58,7 @@ from onceward.core.within_ports import Within as Within
 class Routed(msgspec.Struct, frozen=True):
     """By what it was decided which runs an event starts, so that it can be decided anew."""
 
-    registry: int  # the number of registrations that were known
+    registrations: int  # the number of registrations that were known
     parent: RunRow | None = None  # the run that emits it
     version: int | None = None  # what the event's source says that it is
 
@@ -157,14 +157,14 @@ class Claim(msgspec.Struct, frozen=True):
 class Batch(msgspec.Struct):
     """One transaction: at most one commit per run and one per event.
 
-    ``registry`` guards what was decided by triggers: the number of registrations that were known.
+    ``registrations`` guards what was decided by triggers: the number of registrations that were known.
     """
 
     batch_id: str
     accepts: list[Accept] = msgspec.field(default_factory=list)
     advances: list[Advance] = msgspec.field(default_factory=list)
     claims: list[Claim] = msgspec.field(default_factory=list)
-    registry: int | None = None
+    registrations: int | None = None
 
 
 class Claimed(msgspec.Struct):
@@ -246,7 +246,7 @@ class Look(msgspec.Struct, frozen=True):
     replaced: tuple[str, ...] = ()  # of anybody: runs to be cancelled, since a newer one waits for their key
     has_outbox: bool = False  # events wait to be taken in
     notice_due: Millis | None = None  # when the next notice for our addresses is to be sent
-    registry: int = 0  # registrations of workflows so far
+    registrations: int = 0  # registrations of workflows so far
 
 
 class Store(WaitStore, ConsoleReads, Credentials, KeepsBulks, Prunes, Notices, Receipts, Protocol):

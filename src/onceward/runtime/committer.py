@@ -253,7 +253,7 @@ class Committer:
             [pending.to_advance() for pending in advances],
             claims,
         )
-        batch.registry = self._routed(batch)
+        batch.registrations = self._routed(batch)
         self._commit(batch, parts)
 
     def _submit_soon(self, parts: list[_Part]) -> None:

@@ -117,7 +117,7 @@ class Looking:
             is_ended = look.oldest_lease is not None and look.oldest_lease < now
         # Now and then without a sign, for runs of a process whose row somebody deleted (B013).
         is_time = not 0 <= now - self._took_over_at < worker.settings.lease_ms
-        if look.registry != worker.routes.registrations:
+        if look.registrations != worker.routes.registrations:
             await worker.routing.learn()
         if look.oldest_lease == KNOWN_DEAD or ((is_ended or is_time) and worker.may_judge()):
             await worker.read(self.take_over)

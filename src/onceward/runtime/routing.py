@@ -17,6 +17,7 @@ import msgspec
 from onceward.core import errors
 from onceward.core.model import DeliveryRow, EventRow, NewRun, RunRow
 from onceward.core.ports import Accept, Batch, Routed
+from onceward.runtime.judging import Reading, judged
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -48,9 +49,36 @@ class Routing:
             by_run: the run whose fence guards it.
             by_fence: that fence.
         """
-        runs = self._worker.runs_for(event, parent=parent, version=version)
+        runs = self.runs_for(event, parent=parent, version=version)
         routed = Routed(self._worker.routes.registrations, parent, version)
         return Accept(event, runs, list(deliveries), by_run, by_fence, routed)
+
+    def runs_for(
+        self, event: EventRow, *, parent: RunRow | None = None, version: int | None = None
+    ) -> list[NewRun]:
+        """Give a new run for every workflow that subscribed to such an event.
+
+        Args:
+            event: as it will be stored.
+            parent: the run that emits it.
+            version: what its source says that it is.
+        """
+        worker, now, found = self._worker, event.received_at, []
+        reading = Reading(event, worker.settings.namespace, version)
+        for route in worker.routes.match(event.source, event.type):
+            run = NewRun(
+                run_id=worker.ids.run_id(),
+                workflow=route.workflow,
+                created_at=now,
+                deadline_at=None if route.deadline_ms is None else now + route.deadline_ms,
+                parent_run_id=None if parent is None else parent.run_id,
+                parent_generation=None if parent is None else parent.generation,
+                depth=0 if parent is None else parent.depth + 1,
+            )
+            if not route.rules.is_empty:
+                run = judged(run, event, route.rules, reading)
+            found.append(run if parent is not None else worker.placed(run, route))
+        return found
 
     async def learn(self) -> None:
         """Read which workflows are registered, and tell who goes by it."""
@@ -70,16 +98,16 @@ class Routing:
         for accept in _accepts_of(batch):
             if accept.routed is not None:
                 is_routed = True
-                if accept.routed.registry != known:
+                if accept.routed.registrations != known:
                     self._decide_anew(accept, accept.routed)
         return known if is_routed else None
 
     def _decide_anew(self, accept: Accept, routed: Routed) -> None:
         worker, earlier = self._worker, {run.workflow: run for run in accept.runs}
-        found = worker.runs_for(accept.event, parent=routed.parent, version=routed.version)
+        found = self.runs_for(accept.event, parent=routed.parent, version=routed.version)
         worker.unreserve(found)
         accept.runs = [self._as_before(run, earlier.get(run.workflow)) for run in found]
-        accept.routed = msgspec.structs.replace(routed, registry=worker.routes.registrations)
+        accept.routed = msgspec.structs.replace(routed, registrations=worker.routes.registrations)
 
     def _as_before(self, run: NewRun, earlier: NewRun | None) -> NewRun:
         """Give a run the id and the slot that were meant for it; whoever waits for the accept knows of no other."""

@@ -37,7 +37,6 @@ from onceward.runtime.committer import Committer
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
-from onceward.runtime.judging import Reading, judged
 from onceward.runtime.keys import Keys
 from onceward.runtime.lease import Leased
 from onceward.runtime.looking import Looking
@@ -264,33 +263,6 @@ class Worker(Leased):
         return await self._reads(function, *args)
 
     # --- accepting -------------------------------------------------------------------------------
-
-    def runs_for(
-        self, event: EventRow, *, parent: RunRow | None = None, version: int | None = None
-    ) -> list[NewRun]:
-        """Give a new run for every workflow that subscribed to such an event.
-
-        Args:
-            event: as it will be stored.
-            parent: the run that emits it.
-            version: what its source says that it is.
-        """
-        now, found = event.received_at, []
-        reading = Reading(event, self.settings.namespace, version)
-        for route in self.routes.match(event.source, event.type):
-            run = NewRun(
-                run_id=self.ids.run_id(),
-                workflow=route.workflow,
-                created_at=now,
-                deadline_at=None if route.deadline_ms is None else now + route.deadline_ms,
-                parent_run_id=None if parent is None else parent.run_id,
-                parent_generation=None if parent is None else parent.generation,
-                depth=0 if parent is None else parent.depth + 1,
-            )
-            if not route.rules.is_empty:
-                run = judged(run, event, route.rules, reading)
-            found.append(run if parent is not None else self.placed(run, route))
-        return found
 
     def placed(self, run: NewRun, route: Route) -> NewRun:
         """Give a run that is about to be accepted as ours, where a slot is free: start is claim."""

@@ -122,15 +122,15 @@ def to_value(row_type: type[Row], row: Sequence[Any]) -> Row:
         ) from error
 
 
-def check_registry(batch: Batch, registrations: int) -> None:
+def check_registrations(batch: Batch, registrations: int) -> None:
     """Refuse a batch that was decided by fewer registrations than there are.
 
     Raises:
         RegistryMoved: that is so.
     """
-    if batch.registry not in (None, registrations):
+    if batch.registrations not in (None, registrations):
         raise errors.RegistryMoved(
-            f"Which runs the events of a batch start was decided after {batch.registry} registrations of "
+            f"Which runs the events of a batch start was decided after {batch.registrations} registrations of "
             f"workflows, and there were {registrations}.",
             means="Nothing was written.",
             todo="Decide it anew.",

@@ -184,7 +184,7 @@ def _ack_before_commit(process: Process) -> None:
 def _emit_at_once(process: Process) -> None:
     assert process.worker is not None
     worker = process.worker
-    runs_for = worker.runs_for
+    runs_for = worker.routing.runs_for
 
     def emit(event: EventRow, *, parent: RunRow | None = None, **more: Any) -> list[NewRun]:
         runs = runs_for(event, parent=parent, **more)
@@ -194,7 +194,7 @@ def _emit_at_once(process: Process) -> None:
         worker.committer.accept([Accept(drawn, runs)])
         return []
 
-    worker.runs_for = emit  # type: ignore[method-assign]
+    worker.routing.runs_for = emit  # type: ignore[method-assign]
 
 
 def _opens_every_failure(process: Process, steer: Callable[..., Any]) -> Callable[..., Any]:

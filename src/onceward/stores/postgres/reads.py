@@ -225,10 +225,12 @@ class PostgresReads(ConsoleReads):
             workflows=text_array(workflows),
             addresses=text_array(addresses),
         )
-        due, lease, owned, woken, replaced, has_outbox, notice_due, registry = self._reader.run(
+        due, lease, owned, woken, replaced, has_outbox, notice_due, registrations = self._reader.run(
             lambda session: session.execute(call)
         )[0]
-        return Look(due, lease, owned, _listed(woken), _listed(replaced), has_outbox, notice_due, registry)
+        return Look(
+            due, lease, owned, _listed(woken), _listed(replaced), has_outbox, notice_due, registrations
+        )
 
     def processes(self) -> list[ProcessRow]:
         """Give every registered process."""

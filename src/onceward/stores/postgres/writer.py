@@ -32,7 +32,7 @@ from onceward.stores.postgres.statements import (
     unwritable,
     wire_text,
 )
-from onceward.stores.rows import RUN_WIDTH, check_registry, to_claimed, to_value, to_values
+from onceward.stores.rows import RUN_WIDTH, check_registrations, to_claimed, to_value, to_values
 
 CATCH_UPS_MAX = 2
 """How often a batch is sent anew because the row names another predecessor than this store knew."""
@@ -164,7 +164,7 @@ class BatchWriter:
             epoch=parameter(epoch),
             batch_id=wire_text(batch.batch_id),
             previous=parameter(self._last.get(process_id)),
-            registry=parameter(batch.registry),
+            registrations=parameter(batch.registrations),
         )
 
     def committed(
@@ -202,8 +202,8 @@ class BatchWriter:
         self._last[process_id] = rows[0][1]
         if rows[0][1] == batch.batch_id:
             return True
-        if batch.registry is not None:
-            check_registry(batch, session.execute(self._call("registrations"))[0][0])
+        if batch.registrations is not None:
+            check_registrations(batch, session.execute(self._call("registrations"))[0][0])
         return False
 
     # --- in doubt ------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ with mine as (
   update {t}committer set last_batch = :batch_id
   where namespace = :namespace and process_id = :process_id and epoch = :epoch
     and last_batch is not distinct from :previous and last_batch is distinct from :batch_id
-    and (cast(:registry as bigint) is null or :registry
+    and (cast(:registrations as bigint) is null or :registrations
          = coalesce((select registrations from {t}registry where namespace = :namespace), 0))
   returning 1
 )

@@ -218,13 +218,13 @@ class SqliteReads(ConsoleReads):
 
     def look(self, process_id: str, workflows: Sequence[str], addresses: Sequence[str] = ()) -> Look:
         """Give what a process wants to know once a poll, with one query."""
-        ((due, lease, owned, woken, others, replaced, has_outbox, notice_due, registry),) = self._select(
+        ((due, lease, owned, woken, others, replaced, has_outbox, notice_due, registrations),) = self._select(
             "look", process_id, json_list(workflows), json_list(addresses)
         )
         if others and any(self._connections.is_free(other) for other in others.split(",")):
             lease = 0
         return Look(
-            due, lease, owned, _listed(woken), _listed(replaced), bool(has_outbox), notice_due, registry
+            due, lease, owned, _listed(woken), _listed(replaced), bool(has_outbox), notice_due, registrations
         )
 
     def processes(self) -> list[ProcessRow]:

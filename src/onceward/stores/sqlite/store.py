@@ -36,7 +36,7 @@ from onceward.stores.access import Asked
 from onceward.stores.bulks import StoredBulks
 from onceward.stores.notices import StoredNotices
 from onceward.stores.retention import Do, StoredRetention
-from onceward.stores.rows import COLUMN_MACROS, check_registry, to_value, to_values
+from onceward.stores.rows import COLUMN_MACROS, check_registrations, to_value, to_values
 from onceward.stores.sqlite import host_clock as host_clock
 from onceward.stores.sqlite.connection import Connections
 from onceward.stores.sqlite.host_clock import HostClock
@@ -314,9 +314,9 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
             ).rowcount
             if guarded != 1:
                 raise _evicted(process_id)
-            if batch.registry is not None:
+            if batch.registrations is not None:
                 asked = connection.execute(self._reads["registrations"], {"namespace": self.namespace})
-                check_registry(batch, asked.fetchone()[0])
+                check_registrations(batch, asked.fetchone()[0])
             held = writes.advance(connection, process_id, batch.advances)
             accepted = writes.accept(connection, process_id, batch.accepts)
             claimed = [run for claim in batch.claims for run in writes.claim(connection, process_id, claim)]

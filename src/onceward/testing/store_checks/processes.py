@@ -388,7 +388,7 @@ def _renews(owner: Process) -> bool:
 def one_look_tells_what_a_poll_wants_to_know(stores: StoreFactory) -> None:
     """What is due, whose lease ends first, how much is owned, what woke."""
     process = Process(stores, "p1")
-    assert Look(None, None, 0, (), registry=1) == process.store.look("p1", WORKFLOWS)
+    assert Look(None, None, 0, (), registrations=1) == process.store.look("p1", WORKFLOWS)
     other = Process(stores, "p2", lease_ms=500)
     Process(stores, "p3", lease_ms=900)
     parent = process.start("evt_1")
@@ -402,8 +402,8 @@ def one_look_tells_what_a_poll_wants_to_know(stores: StoreFactory) -> None:
     other.move(child, RunState.COMPLETED, wakes_run_id=parent.run_id)
     after = process.store.look("p1", WORKFLOWS)
 
-    assert before == Look(stores.now + 70, stores.now + 500, 2, (), registry=3)
-    assert after == Look(stores.now, stores.now + 500, 2, (parent.run_id,), registry=3)
+    assert before == Look(stores.now + 70, stores.now + 500, 2, (), registrations=3)
+    assert after == Look(stores.now, stores.now + 500, 2, (parent.run_id,), registrations=3)
 
 
 def a_look_sees_only_what_can_be_claimed(stores: StoreFactory) -> None:

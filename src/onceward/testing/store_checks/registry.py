@@ -8,9 +8,9 @@ from onceward.core.ports import Accept, Batch, BatchResult
 from onceward.testing.store_scene import Process, StoreFactory, accept, new_id, raised, step
 
 
-def _apply(process: Process, registry: int | None, *accepts: Accept) -> BatchResult:
+def _apply(process: Process, registrations: int | None, *accepts: Accept) -> BatchResult:
     return process.store.apply(
-        process.process_id, process.epoch, Batch(new_id("batch_"), list(accepts), registry=registry)
+        process.process_id, process.epoch, Batch(new_id("batch_"), list(accepts), registrations=registrations)
     )
 
 
@@ -21,12 +21,12 @@ def each_registration_and_each_forgetting_counts(stores: StoreFactory) -> None:
     wall = stores.open(namespace="other")
     wall.join(ProcessRow("p1", 1, None, "h", 1, "1", 0, 5), [WorkflowRow("a", "[]", 1)])
     store.join(ProcessRow("p2", 1, None, "h", 1, "1", 0, 5), [])
-    unchanged, looked = store.registrations(), store.look("p1", []).registry
+    unchanged, looked = store.registrations(), store.look("p1", []).registrations
     Process(stores, "p3", store=store)
     store.forget_workflow("fulfil")
 
     assert first == unchanged == looked
-    assert first + 2 == store.registrations() == store.look("p1", []).registry
+    assert first + 2 == store.registrations() == store.look("p1", []).registrations
 
 
 def a_batch_that_was_decided_before_a_registration_is_refused_whole(stores: StoreFactory) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -193,6 +194,16 @@ def hidden_fields(page: str) -> Iterator[tuple[str, str]]:
         if "csrf" in dict(fields) and "logout" not in form[:200]:
             yield from fields
             return
+
+
+@pytest.mark.anyio
+async def test_commands_on_pages_name_the_address_that_is_configured(tmp_path: Path) -> None:
+    app = make_shop(f"sqlite:///{tmp_path / 'store.db'}")
+    app.configure(host="127.0.0.1", port=9123)
+    async with served(app) as client:
+        for page in ("runs", "events", "deliveries"):
+            reply = await client.get(f"/{page}")
+            assert "--to http://127.0.0.1:9123/hooks/stripe" in html.unescape(reply.text)
 
 
 @pytest.mark.anyio

@@ -239,7 +239,7 @@ async def test_the_whole_works_below_a_prefix(tmp_path: Path, way: str) -> None:
 
 
 def routes_of_dashboard(app: App) -> list[Route]:
-    pages = site_module._dashboard(object(), api=True)  # type: ignore[arg-type]
+    pages = site_module._dashboard(object(), lambda: BASE, api=True)  # type: ignore[arg-type]
     return [route for route in pages if isinstance(route, Route)]
 
 

@@ -36,6 +36,10 @@ $(VENV)/.setup-runtime: pyproject.toml scripts/setup.sh
 demo: $(RUNTIME) ## Tell the story of a crash: make demo ARGS="--seed 7 --store postgres"
 	@$(VENV)/bin/onceward demo $(ARGS)
 
+# Four processes collect the same modules, and their children import them again, hundreds of times: what is
+# compiled is kept, also where the environment says otherwise.
+test campaign: export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: test
 test: $(DEV) ## Run every test, with PostgreSQL and PgBouncer of their own: make test ARGS="-k lease"
 	@scripts/services.sh

@@ -29,16 +29,18 @@ def test_a_drain_lets_the_step_finish_and_gives_the_rest_back(site: Site) -> Non
 def test_a_second_sigterm_stops_at_once_and_loses_nothing(site: Site) -> None:
     shop = site.desk()
     first = site.worker()
-    run = shop.app.sync.start(shop.three, "A", 6)
-    site.wait_note("start a A")
+    gate = site.home / "gate"
+    run = shop.app.sync.start(shop.gated, "A", str(gate))
+    site.wait_note("start A")
     first.signal(signal.SIGTERM)
     first.wait_for("draining")
     first.signal(signal.SIGTERM)
-    first.wait()
-    assert site.counts("end")["end a A"] == 0  # it did not wait for the body
+    first.wait()  # the body cannot end before the gate is there
+    gate.touch()
     site.worker()
-    assert run.result("40s") == "c A"
-    assert site.counts("start")["start a A"] == 2
+    assert run.result("40s") == "A"
+    assert site.counts("start")["start A"] == 2
+    assert site.counts("end")["end A"] == 1
     site.check(shop.app)
 
 

@@ -366,6 +366,20 @@ def test_a_wrong_call_sends_nothing_and_says_what_is_right(arguments: list[str],
     assert words in text
 
 
+@pytest.mark.parametrize(
+    ("env", "example"),
+    [
+        ({"ONCEWARD_PORT": "9123"}, "http://127.0.0.1:9123/hooks/stripe"),
+        ({"ONCEWARD_PUBLIC_URL": "https://shop.example/"}, "https://shop.example/hooks/stripe"),
+        ({"ONCEWARD_PORT": "nine"}, "http://127.0.0.1:8000/hooks/stripe"),
+    ],
+)
+def test_a_wrong_address_is_told_with_the_configured_one(env: dict[str, str], example: str) -> None:
+    _, text = send("stripe", "invoice.paid", "--secret", "s", "--to", "localhost", env=env)
+
+    assert f"e.g. {example}." in " ".join(text.split())
+
+
 def test_what_cannot_be_checked_here_is_spoiled_all_the_same() -> None:
     asked = create("hmac", name="it", secrets="s", header="X-S", id_from="/id", type_from="/id")
     request = asked.signed_request(b'{"id":"a"}', 0)

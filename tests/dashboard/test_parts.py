@@ -172,16 +172,19 @@ def test_a_command_is_quoted_whatever_is_in_it() -> None:
         DeliveryView(
             delivery_id="d", source="s", received_at=NOW, outcome="accepted", method="POST", url=f"/hooks/{nasty}",
             headers={"X-Evil": nasty, "Host": "left out"}, body=nasty,
-        )
+        ),
+        "http://10.0.0.7:9000",
     )  # fmt: skip
     assert command is not None
     words_of_it = shlex.split(command)
 
     assert words_of_it[-1] == nasty
+    assert f"http://10.0.0.7:9000/hooks/{nasty}" in words_of_it
     assert f"X-Evil: {nasty}" in words_of_it
     assert not any("left out" in word for word in words_of_it)
     assert (
-        curl.delivery(DeliveryView(delivery_id="d", source="s", received_at=NOW, outcome="unparsed")) is None
+        curl.delivery(DeliveryView(delivery_id="d", source="s", received_at=NOW, outcome="unparsed"), "")
+        is None
     )
     assert shlex.split(curl.verb("r'; x", "retry"))[4] == "$ONCEWARD_URL/api/v1/runs/r'; x/retry"
 

@@ -22,6 +22,9 @@ BYTES_MAX = {"sqlite": 1_200, "postgres": 2_000}
 WARM_UP_RUNS = 64
 
 
+async def nothing() -> None: ...
+
+
 def app_of(url: str) -> tuple[CountedApp, Any]:
     """An app with the benchmark's workflow: 300 bytes of payload and three small results."""
     app = CountedApp(url)
@@ -103,8 +106,15 @@ def updates(url: str) -> tuple[int, int]:
     return updated, in_place
 
 
-def test_every_update_of_a_run_stays_in_its_page(postgres_dsn: str) -> None:
-    """HOT: from the claimed insert to the end no index of the run table is touched."""
+def test_no_update_of_a_run_touches_an_index(postgres_dsn: str) -> None:
+    """HOT: from the claimed insert to the end.
+
+    With room for every version in its page. How much the store's own fill factor leaves at a time hangs on
+    when an old snapshot, such as that of a vacuum, lets go of dead rows.
+    """
+    run_app(CountedApp(postgres_dsn), nothing)
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("alter table onceward.run set (fillfactor = 10)")
     run_many(postgres_dsn, RUNS)
 
     # The server hears of the last ones a moment later.

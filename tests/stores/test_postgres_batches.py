@@ -20,6 +20,7 @@ from onceward.stores.postgres.connection import pins
 from onceward.stores.postgres.statements import Statement
 from onceward.stores.postgres.store import PostgresStore
 from onceward.testing.store_scene import (
+    LEASE_MS,
     WORKFLOWS,
     Process,
     accept,
@@ -54,9 +55,9 @@ def postgres(process: Process) -> PostgresStore:
     return process.store
 
 
-def sent_by(store: PostgresStore, action: Callable[[], object]) -> list[str]:
-    """Give the kinds of messages that an action sends to the server on the writer's connection."""
-    session = store._write_link._session
+def sent_by(store: PostgresStore, action: Callable[[], object], link: str = "_write_link") -> list[str]:
+    """Give the kinds of messages that an action sends to the server on one of the store's connections."""
+    session = getattr(store, link)._session
     assert session is not None
     with tempfile.TemporaryFile("w+") as file:
         session._pgconn.trace(file.fileno())
@@ -123,6 +124,33 @@ def test_a_step_alone_is_four_statements(stores: Postgres) -> None:
     sent = sent_by(postgres(process), lambda: process.save(run, step("b", seq=2)))
 
     assert (sent.count("Execute"), sent.count("Sync"), sent.count("Parse")) == (4, 1, 0)
+
+
+def sent_to_take_over(stores: Postgres, runs: int) -> list[str]:
+    """Give what taking over a process with so many runs sends."""
+    dead, alive = Process(stores, "p1"), Process(stores, "p2")
+    for begin in range(0, runs, 500):
+        events = range(begin, min(runs, begin + 500))
+        dead.accept(*(accept(f"evt_{number}", is_claimed=True) for number in events))
+    stores.now += LEASE_MS + 1
+    alive.heartbeat()
+    sent = sent_by(
+        postgres(alive),
+        lambda: alive.store.take_over(stores.now, crash_limit=4, skip="p2"),
+        "_control_link",
+    )
+    assert len(alive.store.dump("attempt")["attempt"]) == runs
+    assert len(alive.claim(limit=10_000)) == runs
+    stores.close()
+    return sent
+
+
+def test_thousands_of_runs_are_taken_over_with_the_statements_of_one(shared_database: str) -> None:
+    """Set by set, not row by row."""
+    one, many = (sent_to_take_over(Postgres(shared_database, notify=False), runs) for runs in (1, 3_000))
+
+    assert one.count("Execute") > 1
+    assert many.count("Execute") == one.count("Execute")
 
 
 def test_a_hint_follows_the_commit_and_nobody_waits_for_it(stores: Postgres) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -484,23 +483,6 @@ def test_a_holder_that_stopped_before_its_commit_is_let_go_by_the_server(shared_
     assert len(outcome) == 1
     assert other.store.runs(RunFilter()) == []
     stores.close()
-
-
-def test_a_process_with_thousands_of_runs_is_taken_over_in_a_moment(stores: Postgres) -> None:
-    """Set by set, not row by row."""
-    dead, alive = Process(stores, "p1"), Process(stores, "p2")
-    for begin in range(0, 3_000, 500):
-        dead.accept(*(accept(f"evt_{begin + number}", is_claimed=True) for number in range(500)))
-    stores.now += LEASE_MS + 1
-    alive.heartbeat()
-    begun = time.monotonic()
-
-    taken = alive.store.take_over(stores.now, crash_limit=4, skip="p2")
-
-    assert time.monotonic() - begun < 5
-    assert (taken.processes, taken.released) == (("p1",), 3_000)
-    assert len(alive.store.dump("attempt")["attempt"]) == 3_000
-    assert len(alive.claim(limit=10_000)) == 3_000
 
 
 # --- what the server refuses ----------------------------------------------------------------------------------

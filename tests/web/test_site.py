@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import html
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -196,6 +197,16 @@ def hidden_fields(page: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.anyio
+async def test_commands_on_pages_name_the_address_that_is_configured(tmp_path: Path) -> None:
+    app = make_shop(f"sqlite:///{tmp_path / 'store.db'}")
+    app.configure(host="127.0.0.1", port=9123)
+    async with served(app) as client:
+        for page in ("runs", "events", "deliveries"):
+            reply = await client.get(f"/{page}")
+            assert "--to http://127.0.0.1:9123/hooks/stripe" in html.unescape(reply.text)
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("way", ["mounted", "stripped", "told"])
 async def test_the_whole_works_below_a_prefix(tmp_path: Path, way: str) -> None:
     app = make_shop(f"sqlite:///{tmp_path / 'store.db'}")
@@ -228,7 +239,7 @@ async def test_the_whole_works_below_a_prefix(tmp_path: Path, way: str) -> None:
 
 
 def routes_of_dashboard(app: App) -> list[Route]:
-    pages = site_module._dashboard(object(), api=True)  # type: ignore[arg-type]
+    pages = site_module._dashboard(object(), lambda: BASE, api=True)  # type: ignore[arg-type]
     return [route for route in pages if isinstance(route, Route)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import time
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ import msgspec
 
 from onceward.core.errors import ConfigError, OncewardError
 from onceward.core.messages import HttpRequest
+from onceward.core.settings import SETTINGS, resolve
 from onceward.version import __version__
 
 SECONDS_MAX = 30.0
@@ -36,8 +38,16 @@ def checked_address(url: str) -> str:
     raise ConfigError(
         f"Nothing can be sent to {url!r}.",
         means="It is no http or https address.",
-        todo="Write the receiver's, e.g. http://127.0.0.1:8000/hooks/stripe.",
+        todo=f"Write the receiver's, e.g. {_example()}/hooks/stripe.",
     )
+
+
+def _example() -> str:
+    """Give where an app with the settings of this environment is reached."""
+    try:
+        return resolve(SETTINGS, {}, os.environ).address
+    except ConfigError:  # about another setting, and nobody asked
+        return "http://127.0.0.1:8000"
 
 
 def post(url: str, request: HttpRequest) -> Reply:

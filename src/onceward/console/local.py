@@ -283,7 +283,7 @@ class LocalConsole:
         elif query.outcome is None and query.source is None:
             rows = await self._ask(self._store.all_deliveries, where)
         else:
-            look = functools.partial(self._store.look_for_deliveries, limit=where.limit, look=asking.LOOK_MAX)
+            look = functools.partial(self._store.look_for_deliveries, limit=where.limit, look=asked.LOOK_MAX)
             met: DeliveriesFound = await self._ask(look, where.source, where.outcome, where.before)
             rows, edge = met.deliveries, met.edge
         views: dict[str, DeliveryView] = {}
@@ -338,7 +338,7 @@ class LocalConsole:
         """List the sources with their refusals and clock skew; also those that only the store knows."""
         refusals = await self.refusals()
         views = []
-        recent: list[RecentDelivery] = await self._ask(self._store.recent_deliveries, asking.LOOK_MAX)
+        recent: list[RecentDelivery] = await self._ask(self._store.recent_deliveries, asked.LOOK_MAX)
         for name, source in self._app.sources.items():
             where = DeliveryFilter(source=name, limit=RECENT_DELIVERIES)
             rows = [row for row in recent if row.source == name][:RECENT_DELIVERIES]

@@ -7,6 +7,7 @@ nothing that the rest needs: no look-up of who asks, no headers for browsers, no
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from onceward.console.port import Console
@@ -125,7 +126,7 @@ def site_for(
         guard,
         api=served,
         metrics=Metrics(app, console) if api else None,
-        pages=_dashboard(console, api=api) if dashboard else None,
+        pages=_dashboard(console, lambda: app.settings.address, api=api) if dashboard else None,
     )
 
 
@@ -158,10 +159,10 @@ def accounts_of(app: App, *, cost: Cost | None = None) -> Accounts:
     )
 
 
-def _dashboard(console: Console, *, api: bool) -> list[BaseRoute]:
+def _dashboard(console: Console, address: Callable[[], str], *, api: bool) -> list[BaseRoute]:
     from onceward.web.dashboard.site import routes
 
-    return routes(console, _who, api=PREFIX[1:] if api else None, logout="logout")
+    return routes(console, _who, api=PREFIX[1:] if api else None, logout="logout", address=address)
 
 
 def _who(request: Request) -> Principal | None:

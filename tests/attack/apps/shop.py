@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 from ledger import note
 
@@ -46,6 +47,20 @@ async def three(ctx: Context, order: str, seconds: float = 0.0) -> str:
     for name in ("a", "b", "c"):
         last = await ctx.step.run(name, act, name, order, seconds)
     return last
+
+
+@app.workflow
+async def gated(ctx: Context, order: str, gate: str) -> str:
+    """Act until there is a file of that name."""
+
+    async def body() -> str:
+        note("start", order)
+        while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240 (another process makes it)
+            await asyncio.sleep(0.02)
+        note("end", order)
+        return order
+
+    return await ctx.step.run("body", body)
 
 
 @app.workflow

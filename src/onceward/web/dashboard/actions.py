@@ -103,7 +103,9 @@ class Actions:
         became = await self._console.redeliver(delivery_id, actor=actor)
         view = await self._console.delivery(delivery_id)
         return self._renderer.page(
-            request, "delivery.html", {"view": view, "curl": curl.delivery(view), "became": dict(became)}
+            request,
+            "delivery.html",
+            {"view": view, "curl": curl.delivery(view, self._renderer.address()), "became": dict(became)},
         )
 
     def _form(

@@ -46,15 +46,21 @@ def emit(given: Mapping[str, str]) -> str:
     )
 
 
-def delivery(view: DeliveryView) -> str | None:
+def delivery(view: DeliveryView, address: str) -> str | None:
     """Give the command that sends a delivery again as it came; None where its body is not text.
 
     Its signature is as old as it is: a source that signs the time refuses it by then, and redelivering
     on the page does not ask again.
+
+    Args:
+        view: the delivery.
+        address: where this app is reached, for one whose own address is not stored.
     """
     if view.body is None or len(view.body) > BODY_CHARS_MAX or "\0" in view.body:
         return None
-    lines = [f"curl --fail-with-body -X {shlex.quote(view.method or 'POST')} {shlex.quote(_address(view))}"]
+    lines = [
+        f"curl --fail-with-body -X {shlex.quote(view.method or 'POST')} {shlex.quote(_address(view, address))}"
+    ]
     lines += [
         f"  -H {shlex.quote(f'{name}: {value}')}"
         for name, value in view.headers.items()
@@ -64,6 +70,6 @@ def delivery(view: DeliveryView) -> str | None:
     return " \\\n".join(lines)
 
 
-def _address(view: DeliveryView) -> str:
+def _address(view: DeliveryView, address: str) -> str:
     url = view.url or f"/hooks/{view.source}"
-    return url if "://" in url else f"http://127.0.0.1:8000{url}"
+    return url if "://" in url else f"{address}{url}"

@@ -157,7 +157,7 @@ class Pages:
         return self._renderer.page(
             request,
             "delivery.html",
-            {"view": view, "curl": curl.delivery(view), "became": None},
+            {"view": view, "curl": curl.delivery(view, self._renderer.address()), "became": None},
         )
 
     async def dead(self, request: Request) -> Response:

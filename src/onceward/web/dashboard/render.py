@@ -42,6 +42,7 @@ class Renderer:
         assets: the files that pages name.
         api: where the REST API is, relative to the dashboard; None without one.
         logout: where a person logs out, relative to the dashboard; None where nobody logs in.
+        address: gives where the app is reached; for commands.
         now: gives the time.
     """
 
@@ -52,11 +53,13 @@ class Renderer:
         *,
         api: str | None = None,
         logout: str | None = None,
+        address: Callable[[], str] | None = None,
         now: Callable[[], Millis] | None = None,
     ) -> None:
         self.who = who
         self.api = api
         self.now = now or (lambda: time.time_ns() // 1_000_000)
+        self.address = address or (lambda: "http://127.0.0.1:8000")
         self._logout = logout
         self._assets = assets
         self._environment = Environment(
@@ -101,6 +104,7 @@ class Renderer:
             theme=theme if theme in THEMES else "",
             api=self.api,
             logout=self._logout,
+            address=self.address(),
             version=__version__,
             new_request_id=lambda: secrets.token_hex(16),
             **(values or {}),

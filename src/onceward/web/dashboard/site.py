@@ -6,6 +6,7 @@ is told: a viewer's form, a form without the session's token and a form from ano
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from starlette.routing import BaseRoute, Route
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 
 
 def routes(
-    console: Console, who: Who, *, api: str | None = None, logout: str | None = None
+    console: Console,
+    who: Who,
+    *,
+    api: str | None = None,
+    logout: str | None = None,
+    address: Callable[[], str] | None = None,
 ) -> list[BaseRoute]:
     """Give the routes of a dashboard, relative to where they are mounted.
 
@@ -36,12 +42,13 @@ def routes(
             asked for pages only: what must keep strangers out stands before these routes.
         api: the REST API's address, relative to the dashboard's first page; None without one.
         logout: where a person logs out, by POST, likewise; None where nobody logs in.
+        address: gives where the app is reached, for commands; by default on this machine, port 8000.
 
     Returns:
         Starlette routes. All links between pages are relative: mount them where you like.
     """
     assets = Assets()
-    renderer = Renderer(who, assets, api=api, logout=logout)
+    renderer = Renderer(who, assets, api=api, logout=logout, address=address)
     pages, actions, bulk = Pages(console, renderer), Actions(console, renderer), Bulk(console, renderer)
     making = Making(console, renderer)
 

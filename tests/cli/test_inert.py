@@ -45,6 +45,8 @@ def page(kind: Any) -> dict[str, Any]:
     return {"items": [fill(kind)], "next": None}
 
 
+SAMPLE = {"at": 1_764_000_000_000, "status": 401, "check": TEXT, "skew_ms": 5}
+
 ANSWERS: dict[str, Any] = {
     "/overview": fill(views.Overview),
     "/counts": fill(views.Counts),
@@ -54,7 +56,7 @@ ANSWERS: dict[str, Any] = {
     "/event": fill(views.EventDetail),
     "/deliveries": page(views.DeliveryView),
     "/deliveries/x": fill(views.DeliveryView),
-    "/refusals": [fill(views.RefusalView)],
+    "/refusals": [msgspec.structs.replace(fill(views.RefusalView), samples=[SAMPLE])],
     "/sources": [fill(views.SourceView)],
     "/workers": [fill(views.WorkerView)],
     "/notices": fill(views.NoticesView),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,10 @@ SCHEMA = "onceward"
 
 # The suite of stores is not a test module, and its assertions should read like those of one.
 pytest.register_assert_rewrite("onceward.testing.store_checks", "onceward.testing.store_scene")
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and every process of theirs too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples on every run of a commit; new ones, many, in a campaign.
 settings.register_profile("commit", derandomize=True, deadline=None, print_blob=True)

@@ -367,9 +367,10 @@ def take_away(scene: Scene) -> None:
 def goes_of_a_zombie(scene: Scene) -> int:
     """Take the run away when its body may begin, once; give how often its transaction began.
 
-    On SQLite right before the file is locked, since afterwards nobody can. A look that finds the run gone
-    may stop it there, before its body.
+    On SQLite right before the file is locked, since afterwards nobody can. Nothing looks meanwhile, or it
+    could find the run gone and stop it there, before its body.
     """
+    scene.app.configure(poll="1m", lease="1m")
     pending, goes = [True], []
 
     def lose() -> None:

@@ -83,9 +83,9 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
         host: HostClock | None = None,
         lock: threading.RLock | None = None,
     ) -> None:
-        sql = load("sqlite.sql", _MACROS)
-        connections = Connections(path, shared=connection, lock=lock)
         notices = load("notices.sql", _MACROS)
+        sql = {**load("sqlite.sql", _MACROS), **notices}
+        connections = Connections(path, shared=connection, lock=lock)
         reads = {
             **load("reads.sql", _MACROS),
             **load("looks.sql", _MACROS),
@@ -99,7 +99,7 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
         self._wall_ms = now_ms
         self._host = host if host is not None and host.boot_id else None
         self._offset_ms: Millis | None = None
-        self._writes = SqliteWrites({**sql, **notices}, namespace)
+        self._writes = SqliteWrites(sql, namespace)
 
     # --- upkeep ----------------------------------------------------------------------------
 

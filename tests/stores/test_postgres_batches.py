@@ -101,7 +101,7 @@ def everything(process: Process, number: int) -> Batch:
 
 
 def test_a_batch_is_one_round_trip_with_one_statement_for_each_kind(shared_database: str) -> None:
-    """All together: begin, guard, nine kinds (notices of what went wrong are one), the lock of the queue's rows, commit, who waits; one Sync."""
+    """All together: begin, guard, nine kinds (notices too), the queue's lock, commit, who waits; one Sync."""
     stores = Postgres(shared_database, notify=False)
     process = Process(stores)
     process.store.apply("p1", 1, everything(process, 1))  # prepares the statements

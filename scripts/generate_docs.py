@@ -64,7 +64,6 @@ API: tuple[Part, ...] = (
             "event",
             "Retry",
             "Retention",
-            "NoticeAddress",
             "IdempotencyKey",
             "AUTO",
             "Step",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -595,6 +596,30 @@ def test_a_farewell_after_the_last_reply_is_a_lost_connection(
 
         with pytest.raises(psycopg.DatabaseError) as caught:
             session.transact([statement("one", "select 1").bind({})])
+
+        assert fault_of(caught.value) is Fault.LOST
+        assert not session.is_usable
+
+
+@pytest.mark.parametrize("lost", [0, 1], ids=["a_statements", "a_rounds_end"])
+def test_replies_out_of_step_are_a_lost_connection(
+    lost: int, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pooler may give a reply to somebody else; what was under way is in doubt then."""
+    with contextlib.closing(psycopg.connect(postgres_dsn, autocommit=True)) as connection:
+        session = Session(connection, pins=None, prepares=False, reply_ms=1_000)
+        heard = session._next_result
+        count = itertools.count()
+
+        def astray() -> Carried[Result]:
+            result = yield from heard()
+            return (yield from heard()) if next(count) == lost else result
+
+        monkeypatch.setattr(session, "_next_result", astray)
+        session.hint(statement("one", "select 1").bind({}))
+
+        with pytest.raises(psycopg.OperationalError) as caught:
+            session.transact([statement("two", "select 2").bind({})])
 
         assert fault_of(caught.value) is Fault.LOST
         assert not session.is_usable

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ import psycopg
 import pytest
 
 from onceward.core import errors
-from onceward.core.ports import RunFilter
+from onceward.core.ports import Batch, RunFilter
 from onceward.core.states import RunState
 from onceward.stores import migrate
 from onceward.stores.postgres.clock import SAMPLES, ServerClock
 from onceward.stores.postgres.listen import Listener
+from onceward.stores.postgres.statements import Call
 from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.statements import postgres_macros
 from onceward.testing.servers import PgBouncer, PostgresAddress, unique_name
@@ -208,6 +209,37 @@ def test_a_pooler_that_was_denied_is_noticed_at_the_first_clash(
             assert not process.accept(accept(event_id))[0].is_duplicate
 
     assert len(stores.open().runs(RunFilter())) == 12
+    stores.close()
+
+
+def test_no_round_is_sent_to_a_pooler_before_the_replies_to_the_last_are_here(
+    pooled: Callable[..., Postgres], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PgBouncer 1.18 takes the server away between two rounds: half of the second went elsewhere."""
+    stores = pooled()
+    process = Process(stores)
+    process.queue()  # of which others are told
+    store = process.store
+    assert isinstance(store, PostgresStore)
+    session = store._write_link._session
+    assert session is not None
+    assert session._hints == 1, "its reply is still unread"
+    unread: list[int] = []
+    send = session._send
+
+    def watched(calls: Sequence[Call]) -> None:
+        unread.append(session._hints)
+        send(calls)
+
+    monkeypatch.setattr(session, "_send", watched)
+    for number in range(10):
+        process.queue(f"evt_at_once_{number}")
+        begun = store.begin("p1", 1, Batch(f"batch_{number}", [accept(f"evt_begun_{number}")], [], []))
+        if begun is not None:
+            begun.finish()
+
+    assert len(unread) >= 20, "rounds and hints"
+    assert set(unread) == {0}
     stores.close()
 
 
@@ -425,7 +457,8 @@ def test_the_quickest_measurement_counts() -> None:
 FORK = """
 import os, random, sys, time
 from onceward.core import errors
-from onceward.core.ports import RunFilter
+from onceward.core.ports import Batch, RunFilter
+from onceward.stores.postgres.statements import Call
 from onceward.stores.postgres.store import PostgresStore
 
 def new_store():

@@ -210,7 +210,7 @@ class Link:
         if self._database.is_closed or self._database.is_forked or not self._lock.acquire(blocking=False):
             return None
         session = self._session
-        if session is None or not session.is_usable:
+        if session is None or not session.is_usable or not session.is_free():
             self._lock.release()
             return None
         return session

@@ -59,6 +59,9 @@ class Session:
         self.reply_ms = reply_ms
         self._prepares = prepares
         self._preamble: list[Call] = [] if pins is None else [(pins, [])]
+        # A pooler takes the server away at the end of a round, even in the middle of the next
+        # (PgBouncer 1.18): the replies of the two then go astray.
+        self._one_round_at_a_time = pins is not None
         self._prepared: set[bytes] = set()
         self._awaited: deque[bytes | None] = deque()  # a mark for each result: _SYNC, a key, None
         self._hints = 0  # rounds whose results nobody waits for
@@ -158,6 +161,16 @@ class Session:
         """
         self._pgconn.consume_input()
 
+    def is_free(self) -> bool:
+        """Say whether the next statements can be sent at once."""
+        if self._one_round_at_a_time and self._hints:
+            try:
+                self.take_in()
+                next(self._reading_hints(), None)
+            except psycopg.Error:
+                self._is_clean = False
+        return self._is_clean and not (self._one_round_at_a_time and self._hints)
+
     def is_sent(self) -> bool:
         """Say whether the server has taken everything that was sent."""
         return self._pgconn.flush() == 0
@@ -186,6 +199,8 @@ class Session:
     def hint(self, call: Call) -> None:
         """Send a statement that nobody waits for; should it fail, nothing is lost."""
         self._is_clean = False
+        if self._one_round_at_a_time:
+            self.carry(self._reading_hints())
         self._send([call])
         self._hints += 1
         self._is_clean = True
@@ -210,16 +225,21 @@ class Session:
     def _rounding(self, calls: Sequence[Call]) -> Carried[list[Result]]:
         """Do as `_round`, and yield whenever the server has to be waited for."""
         self._is_clean = False
+        if self._one_round_at_a_time:
+            yield from self._reading_hints()
         self._send(calls)
-        while self._hints:
-            yield from self._reading()
-            self._hints -= 1
+        yield from self._reading_hints()
         results = yield from self._reading()
         self._is_clean = True
         for result in results:
             if result.status not in _OK:
                 raise psycopg.errors.error_from_result(result)
         return results
+
+    def _reading_hints(self) -> Carried[None]:
+        while self._hints:
+            yield from self._reading()
+            self._hints -= 1
 
     def _send(self, calls: Sequence[Call]) -> None:
         pgconn, awaited = self._pgconn, self._awaited
@@ -246,10 +266,11 @@ class Session:
             if status == pq.ExecStatus.FATAL_ERROR and self._pgconn.status != pq.ConnStatus.OK:
                 raise psycopg.errors.error_from_result(result)  # its farewell; no more will come
             mark = self._awaited.popleft()
+            if mark is _SYNC and status == pq.ExecStatus.FATAL_ERROR:
+                raise psycopg.errors.error_from_result(result)  # likewise, after the last reply
+            if (mark is _SYNC) != (status == pq.ExecStatus.PIPELINE_SYNC):
+                raise psycopg.OperationalError(f"the replies came out of step: {status}")
             if mark is _SYNC:
-                if status == pq.ExecStatus.FATAL_ERROR:
-                    raise psycopg.errors.error_from_result(result)  # likewise, after the last reply
-                assert status == pq.ExecStatus.PIPELINE_SYNC, f"out of step: {status}"
                 return results
             if mark is None:
                 results.append(result)

@@ -190,7 +190,7 @@ def test_claims_whose_reply_was_lost_are_adopted_or_made(
     claimed = process.claim()
 
     assert proxy.faults_made == 1
-    assert process.store.owned("p1") == {run.run_id: False}
+    assert process.owned() == {run.run_id: False}
     assert process.read(run.run_id).fence == 1
     assert [found.run_id for found in claimed] in ([], [run.run_id])
 

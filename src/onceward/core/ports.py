@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -236,6 +236,13 @@ class TakenOver(msgspec.Struct, frozen=True):
     leased_until: Millis | None = None  # the earliest end of their leases, where one is known
 
 
+class Owned(NamedTuple):
+    """A run that a process owns."""
+
+    is_woken: bool
+    fence: int
+
+
 class Look(msgspec.Struct, frozen=True):
     """What a process wants to know once a poll, in one query."""
 
@@ -449,8 +456,8 @@ class Store(WaitStore, ConsoleReads, Credentials, KeepsBulks, Prunes, Notices, R
         """Give several runs by id."""
         ...
 
-    def owned(self, process_id: str) -> dict[str, bool]:
-        """Give the run ids that a process owns, with whether something woke each."""
+    def owned(self, process_id: str) -> dict[str, Owned]:
+        """Give the runs that a process owns, by run id."""
         ...
 
     def look(self, process_id: str, workflows: Sequence[str], addresses: Sequence[str] = ()) -> Look:

@@ -38,10 +38,12 @@ class Looking:
         self._is_wanted = False
         self._is_time_claimed = False  # the claim under way is for a run whose time had come
         self._is_look_claimed = False  # it is for what a look found
+        self._has_taken = False  # it, or one that it followed at once, took some
         self._next_due: Millis | None = None
         self._took_over_at: Millis = 0
         self._outage = Outage(_log, "the store is away", "the store is back")
-        self._strays: dict[str, int] = {}  # runs that may be strays -> batches begun when they were seen
+        # What may be strays, by run id and fence -> the batches begun when they were seen.
+        self._strays: dict[tuple[str, int], int] = {}
 
     def hint(self) -> None:
         """Ask for a look soon."""
@@ -54,14 +56,18 @@ class Looking:
             self._next_due = at
             self._stir.set()
 
-    def claimed(self, *, took_all: bool) -> None:
+    def claimed(self, *, took_some: bool, is_last: bool) -> None:
         """Hear that a claim is over; look for the time of the next run, if nobody else finds it out.
 
         Args:
-            took_all: it took some runs, and there were no more.
+            took_some: it took some runs.
+            is_last: no other follows as soon as a slot is free.
         """
-        is_wanted = self._is_time_claimed or (self._is_look_claimed and took_all)
-        self._is_time_claimed = self._is_look_claimed = False
+        self._has_taken |= took_some
+        if not is_last:
+            return
+        is_wanted = self._is_time_claimed or (self._is_look_claimed and self._has_taken)
+        self._is_time_claimed = self._is_look_claimed = self._has_taken = False
         if is_wanted:
             self.hint()
 
@@ -150,24 +156,28 @@ class Looking:
     async def _adopt(self) -> None:
         """Give back runs that are ours in the store and not in memory: claims that we never heard of.
 
-        A run counts as one when every batch that was begun before it was first seen so is settled,
-        and it has not come to memory since.
+        A run counts as one when every batch that was begun before it was first seen so is settled, the
+        claim is still the same, and it has not come to memory since.
         """
         worker = self._worker
-        batches = worker.committer.batches
         owned = await worker.read(worker.store.owned, worker.process_id)
+        batches, settled = worker.committer.batches, worker.committer.settled
         seen, self._strays = self._strays, {}
         strays = []
-        for run_id in owned:
+        for run_id, (_, fence) in owned.items():
             if worker.is_here(run_id):
                 continue
-            if run_id in seen and worker.committer.settled >= seen[run_id]:
+            if settled >= seen.get((run_id, fence), batches + 1):
                 strays.append(run_id)
             else:
-                self._strays[run_id] = seen.get(run_id, batches)
+                self._strays[run_id, fence] = seen.get((run_id, fence), batches)
         if strays:
             _log.warning("giving %d runs back whose claim was lost", len(strays))
             await self.give_back(strays)
+
+    def came(self, run_id: str, fence: int) -> None:
+        """Hear that a claimed run came to memory."""
+        self._strays.pop((run_id, fence), None)
 
     async def give_back(self, run_ids: list[str]) -> None:
         """Make runs due again that are ours and not in memory."""

@@ -381,13 +381,13 @@ class Worker(Leased):
         )
         if claimed is None:
             self._has_backlog = False  # the next look tells
-            self._looking.claimed(took_all=False)
+            self._looking.claimed(took_some=False, is_last=True)
             return
         # A claim that got all it asked for left some; one for a suspect alone asked for no others.
         others = sum(row.run.crashes < SUSPECT_FROM for row in claimed)
         # What became due since it was made, it may have missed.
         self._has_backlog = others >= self._claim_limit or self._has_news
-        self._looking.claimed(took_all=bool(claimed) and not self._has_backlog)
+        self._looking.claimed(took_some=bool(claimed), is_last=not self._has_backlog)
         if self._has_backlog:
             self.loop.call_soon(self.committer.claim)
         rest = []
@@ -444,6 +444,7 @@ class Worker(Leased):
             return
         execution = Execution(self, run, event, workflow, history, confirmed_at)
         self.executions[run.run_id] = execution
+        self._looking.came(run.run_id, run.fence)
         execution.begin()
         if self.is_draining:
             execution.drain()

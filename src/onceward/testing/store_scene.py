@@ -353,6 +353,10 @@ class Process:
         assert run is not None, f"there is no run {run_id}"
         return run
 
+    def owned(self) -> dict[str, bool]:
+        """Give the runs that this process owns, with whether something woke each."""
+        return {run_id: found.is_woken for run_id, found in self.store.owned(self.process_id).items()}
+
     def claim(
         self, limit: int = 100, *, workflows: Sequence[str] = WORKFLOWS, suspects: bool = False
     ) -> list[RunRow]:

@@ -160,7 +160,8 @@ select {workflow} from {t}workflow w where w.namespace = :namespace order by w.n
 select {process} from {t}process p where p.namespace = :namespace order by p.process_id
 
 -- name: owned
-select q.run_id, q.woken from {t}queue q{by_owner}
+select q.run_id, q.woken, r.fence
+from {t}queue q{by_owner} join {t}run r on r.namespace = q.namespace and r.run_id = q.run_id
 where q.namespace = :namespace and q.process_id = :process_id
 
 -- name: step

@@ -20,7 +20,7 @@ from onceward.core.model import (
     UnparsedRow,
     WorkflowRow,
 )
-from onceward.core.ports import DeliveryFilter, EventFilter, Look, RunFilter
+from onceward.core.ports import DeliveryFilter, EventFilter, Look, Owned, RunFilter
 from onceward.stores.console_reads import ConsoleReads, excerpt_statement
 from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
 from onceward.stores.sqlite.connection import Connections
@@ -212,9 +212,10 @@ class SqliteReads(ConsoleReads):
 
     # --- processes ---------------------------------------------------------------------------------
 
-    def owned(self, process_id: str) -> dict[str, bool]:
-        """Give what a process owns, with whether something woke each."""
-        return {run_id: bool(woken) for run_id, woken in self._read("owned", process_id=process_id)}
+    def owned(self, process_id: str) -> dict[str, Owned]:
+        """Give the runs that a process owns."""
+        found = self._read("owned", process_id=process_id)
+        return {run_id: Owned(bool(woken), fence) for run_id, woken, fence in found}
 
     def look(self, process_id: str, workflows: Sequence[str], addresses: Sequence[str] = ()) -> Look:
         """Give what a process wants to know once a poll, with one query."""

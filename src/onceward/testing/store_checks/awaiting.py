@@ -168,7 +168,7 @@ def an_offer_wakes_its_run_and_twice_is_once(stores: StoreFactory) -> None:
     told = process.store.offers([away.run_id, here.run_id, "no such run"])
     assert {away.run_id, here.run_id} == set(told)
     assert [event.id for event in told[away.run_id]] == ["evt_3", "evt_2", "evt_1"]
-    assert {here.run_id: True} == process.store.owned("p1")
+    assert {here.run_id: True} == process.owned()
     assert [away.run_id] == [run.run_id for run in other.claim()]
     other.store.offer([Offer("no such run", "emit/packed", "evt_1")], stores.now)
 

@@ -393,7 +393,7 @@ def a_run_accepted_where_a_slot_is_free_is_written_claimed(stores: StoreFactory)
     run = process.start("evt_1")
 
     assert (RunState.RUNNING, 1, stores.now) == (run.state, run.fence, run.started_at)
-    assert {run.run_id: False} == process.store.owned("p1")
+    assert {run.run_id: False} == process.owned()
     place = queue_of(process.store, run.run_id)
     assert place is not None
     assert place["process_id"] == "p1"

@@ -142,7 +142,7 @@ def steering_neighbours_leaves_the_owners_other_runs_alone(stores: StoreFactory)
 
     result = owner.apply(advances=[owner.advance(run, step()), owner.advance(neighbour, step())])
     assert result.held == [False, True]
-    assert {neighbour.run_id: False} == owner.store.owned("p1")
+    assert {neighbour.run_id: False} == owner.owned()
 
 
 def a_cancel_that_ends_a_run_takes_it_off_the_queue_and_wakes_its_parent(stores: StoreFactory) -> None:

@@ -156,7 +156,7 @@ def a_stale_run_is_not_begun_where_a_slot_is_free(stores: StoreFactory) -> None:
     process.accept(Accept(event("evt_6"), [fresh]))
 
     assert reply.runs == {}
-    assert {fresh.run_id: False} == process.store.owned("p1")
+    assert {fresh.run_id: False} == process.owned()
 
 
 def processes_that_race_leave_the_newest(stores: StoreFactory) -> None:

@@ -52,7 +52,7 @@ def a_run_that_is_kept_stays_with_its_holder(stores: StoreFactory) -> None:
     after = process.move(run, RunState.RUNNING, warning="step 'old' is no longer reached", failures=1)
 
     assert (run.fence, 1, "step 'old' is no longer reached") == (after.fence, after.failures, after.warning)
-    assert {run.run_id: False} == process.store.owned("p1")
+    assert {run.run_id: False} == process.owned()
 
 
 def a_move_writes_every_column_it_names(stores: StoreFactory) -> None:
@@ -117,7 +117,7 @@ def a_wake_up_that_comes_before_the_parent_is_given_up_is_kept(stores: StoreFact
     child = process.call(parent)
     (child,) = process.claim()
     assert _ends(process, child, parent)
-    assert {parent.run_id: True} == process.store.owned("p1")
+    assert {parent.run_id: True} == process.owned()
 
     process.wait(parent)
 
@@ -197,7 +197,7 @@ def a_claim_uses_the_wake_up_up(stores: StoreFactory) -> None:
     (parent,) = process.claim()
     done = step("pack", kind="call", seq=3, child_run_id=first.run_id, output='"packed"')
     assert process.save(parent, done)
-    assert {parent.run_id: False, second.run_id: False} == process.store.owned("p1")
+    assert {parent.run_id: False, second.run_id: False} == process.owned()
 
     process.wait(parent)
 

@@ -107,6 +107,47 @@ def test_the_later_event_of_a_key_gets_the_run_that_holds_it(store_url: str) -> 
     run_app(app, scenario)
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_key_passes_on_when_also_what_the_code_left_running_has_ended(
+    store_url: str, fails: bool
+) -> None:
+    app = make_app(store_url)
+    seen: list[str] = []
+    parked = asyncio.Event()
+
+    async def count(name: str) -> None:
+        seen.append(f"{name} begins")
+        parked.set()
+        try:
+            await asyncio.sleep(60 if name == "first" else 0)
+        finally:
+            if name == "first":
+                await asyncio.sleep(0.2)  # what it has to put away takes longer than a commit
+            seen.append(f"{name} ends")
+
+    async def break_off() -> None:
+        await parked.wait()
+        if fails:
+            raise Permanent("no")
+
+    @app.workflow(on="ordered", key=e.payload["order"], once="active", clash="queue")
+    async def fulfil(ctx: Context, event: Event) -> None:
+        counting = asyncio.ensure_future(ctx.step.run("count", count, event.payload["name"]))
+        if event.payload["name"] == "first":
+            await ctx.step.run("break off", break_off)
+        else:
+            await counting
+
+    async def scenario() -> None:
+        first, second = [(await emit(app, name)).runs[0] for name in ("first", "second")]
+        await second.result()
+        assert await first.state() is (RunState.FAILED if fails else RunState.COMPLETED)
+
+    run_app(app, scenario)
+
+    assert seen == ["first begins", "first ends", "second begins", "second ends"]
+
+
 def test_a_rejected_start_raises_and_names_the_holder(store_url: str) -> None:
     app = make_app(store_url)
 

@@ -120,6 +120,13 @@ async def finish(execution: Execution, error: BaseException | None, verdict: Ver
         execution.stopping = "lost"
 
 
+def is_over(execution: Execution, verdict: Verdict) -> bool:
+    """Say whether the code came to an end, and was not only taken out of memory or held."""
+    if execution.stopping in ("lost", "suspend", "release", "hold"):
+        return False
+    return execution.cancel.is_on or (execution.hold_reason is None and verdict is not NO_VERDICT)
+
+
 def is_given_up(run: RunRow) -> bool:
     """Say whether the clean-up of a cancelled run has killed its holders too often to be tried again."""
     return run.state is RunState.CANCELLING and run.crashes >= takeover.CRASH_LIMIT

@@ -60,6 +60,9 @@ FETCH = "fetch current"
 CLEAN_UP_LOOK_S = 0.05
 """How often a run that is being cancelled looks whether its other branches have cleaned up."""
 
+LEFT_S_MAX = 5
+"""How long branches that the code left running may hold up the commit of its end."""
+
 
 class Execution(Journal):
     """One loaded run.
@@ -186,6 +189,8 @@ class Execution(Journal):
 
     async def _finish(self, error: BaseException | None, verdict: ending.Verdict) -> None:
         try:
+            if ending.is_over(self, verdict):
+                await self._end_left()
             try:
                 await ending.finish(self, error, verdict)
             except (errors.LeaseLost, errors.StoreUnavailable):  # the second one when this process stops
@@ -200,6 +205,19 @@ class Execution(Journal):
             self.stopping = "lost"
             if not self.worker.is_closing:  # else whoever takes the run over goes on with it
                 _log.exception("run %s of %s: its end cannot be stored", self.run_id, self.run.workflow)
+
+    async def _end_left(self) -> None:
+        """End what the code left running: after the commit the next attempt, or the key's next run, is beside it."""
+        if self.stopping is None:
+            self.stopping = "ended"  # nothing of it is saved, and nothing more of it starts
+        left = [task for task in self._left() if task is not self.root]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=LEFT_S_MAX)
+
+    def _left(self) -> list[asyncio.Task[Any]]:
+        return [task for task in (*self.branches.tasks(), *self._verbs) if not task.done()]
 
     async def _call_workflow(self) -> Any:
         args, kwargs = self.workflow.unpack(self.event)
@@ -285,8 +303,8 @@ class Execution(Journal):
             self.stopping = "ended"
         if self._parking is not None:
             self._parking.close()
-        for task in (*self.branches.tasks(), *self._verbs):
-            if task is not self.root and not task.done():
+        for task in self._left():
+            if task is not self.root:
                 task.cancel()
         self.branches.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+from onceward import App
 from tests.attack.site import Reply, Site
 
 ORDERS = 3
@@ -60,6 +61,33 @@ def test_runs_of_one_key_take_turns_also_when_a_process_dies(site: Site) -> None
         else:
             under_way.pop(order, None)
     site.check(app)
+
+
+def test_bodies_of_one_key_never_overlap_by_one_clock(site: Site) -> None:
+    """Also where runs fail in one branch, are tried again, and one process is killed."""
+    doomed = site.serve("keyed:app", failpoint="end.after_commit:kill:3")
+    ports = [doomed.port, *(site.serve("keyed:app").port for _ in range(PROCESSES))]
+    replies = deliver_all(site, ports, "stock.moved", 18)
+
+    assert {reply.status for reply in replies} == {202}
+    doomed.kill()
+    app = site.desk("keyed").app
+    assert site.wait_all(app, 18) == {"completed": 12, "failed": 6}
+    under_way: dict[str, tuple[str, str]] = {}
+    for line in sorted(site.notes(), key=lambda line: int(line.split()[4])):
+        what, run, order, pid, _ = line.split()
+        if what == "start":
+            before = under_way.get(order)
+            assert before is None or lost_its_process(app, before[0]), f"{line} beside {before}"
+            under_way[order] = run, pid
+        elif under_way.get(order) == (run, pid):
+            del under_way[order]
+    site.check(app)
+
+
+def lost_its_process(app: App, run_id: str) -> bool:
+    """Say whether a run was taken over: nobody can end the body that a dead or frozen process has."""
+    return any(attempt.outcome == "lost" for attempt in app.sync.run(run_id).attempts())
 
 
 def test_the_newest_run_of_a_key_is_the_one_that_ends(site: Site) -> None:

@@ -25,6 +25,7 @@ from tests.engine.running import ONCE, SOON, make_app, run_app
 from tests.engine.ways import (
     WAYS,
     Way,
+    by_async_psycopg,
     by_psycopg,
     by_sqlite,
     file_of,
@@ -742,6 +743,11 @@ async def end_by_asyncpg(connection: Any) -> None:
     await connection.execute("begin")
 
 
+def end_by_psycopg(connection: psycopg.Connection[Any]) -> None:
+    by_psycopg(connection, "a")
+    connection.execute("commit")
+
+
 def end_by_sqlalchemy(connection: Any) -> None:
     connection.execute(sa.text("insert into thing values ('a')"))
     connection.commit()
@@ -753,6 +759,7 @@ def end_by_sqlalchemy(connection: Any) -> None:
         ("sqlite3", end_by_sqlite),
         ("sqlite3", roll_back_by_sqlite),
         ("asyncpg", end_by_asyncpg),
+        ("psycopg", end_by_psycopg),
         ("sqlalchemy-psycopg", end_by_sqlalchemy),
         ("sqlalchemy-sqlite", end_by_sqlalchemy),
     ],
@@ -765,24 +772,29 @@ def test_a_body_that_ends_its_transaction_itself_is_told_so(scene: Scene, body: 
     assert "Leave the end of the transaction to Onceward" in told
 
 
-def test_psycopg_itself_refuses_a_commit_in_a_body(postgres_dsn: str) -> None:
-    make_table(postgres_dsn)
-    scene = Scene(BY_NAME["psycopg"], postgres_dsn)
-    scene.app.transactions(scene.connect)
+def commit_by_psycopg(connection: psycopg.Connection[Any]) -> None:
+    by_psycopg(connection, "a")
+    connection.commit()
 
-    def body(connection: psycopg.Connection[Any]) -> None:
-        by_psycopg(connection, "a")
-        connection.commit()
 
-    @scene.app.workflow
-    async def keep(ctx: Context) -> str:
-        with pytest.raises(StepFailed, match="ProgrammingError"):
-            await ctx.step.transaction("keep", body, retry=ONCE)
-        return "caught"
+async def roll_back_by_async_psycopg(connection: psycopg.AsyncConnection[Any]) -> None:
+    await by_async_psycopg(connection, "a")
+    await connection.rollback()
 
-    scene.run(keep)
 
-    assert things(postgres_dsn) == []
+@pytest.mark.parametrize(
+    ("scene", "body"),
+    [("psycopg", commit_by_psycopg), ("async-psycopg", roll_back_by_async_psycopg)],
+    indirect=["scene"],
+)
+def test_a_body_whose_commit_psycopg_refuses_is_told_so_at_once(
+    scene: Scene, body: Callable[..., Any]
+) -> None:
+    told = refusal_of(scene, body)
+
+    assert "called commit() or rollback()" in told
+    assert "return to commit, raise to roll back" in told
+    assert things(scene.url) == []
 
 
 @pytest.mark.parametrize(

@@ -377,6 +377,56 @@ def test_a_row_that_cannot_be_read_stays_and_holds_nobody_up(
     assert caplog.text.count("cannot be taken in and stays there") == 1
 
 
+def break_psycopg(dsn: str) -> Any:
+    connection = psycopg.connect(dsn)
+    with contextlib.suppress(psycopg.Error):
+        connection.execute("select 1 / 0")
+    return connection
+
+
+def break_sqlalchemy(dsn: str) -> Any:
+    connection = sa.create_engine(
+        dsn.replace("postgresql", "postgresql+psycopg"), poolclass=sa.NullPool
+    ).connect()
+    with contextlib.suppress(sa.exc.DBAPIError):
+        connection.execute(sa.text("select 1 / 0"))
+    return connection
+
+
+@pytest.mark.parametrize("breaks", [break_psycopg, break_sqlalchemy])
+def test_a_transaction_that_is_aborted_takes_no_event_and_says_why(
+    postgres_store: str, breaks: Callable[[str], Any]
+) -> None:
+    shop = Shop(postgres_store)
+
+    async def scenario() -> None:
+        with contextlib.closing(breaks(plain_dsn(postgres_store))) as connection:
+            with pytest.raises(TransactionMisuse, match="is aborted") as caught:
+                await shop.app.emit("thing.made", "x", within=connection)
+            assert "Roll back and do it anew" in str(caught.value)
+            with pytest.raises(TransactionMisuse, match="is aborted"):
+                await asyncio.to_thread(shop.app.sync.start, shop.send, "x", within=connection)
+
+    run_app(shop.app, scenario)
+
+
+def test_an_aborted_transaction_of_asyncpg_says_so_too(postgres_store: str) -> None:
+    shop = Shop(postgres_store)
+
+    async def scenario() -> None:
+        connection = await asyncpg.connect(plain_dsn(postgres_store))
+        try:
+            await connection.execute("begin")
+            with pytest.raises(asyncpg.PostgresError):
+                await connection.execute("select 1 / 0")
+            with pytest.raises(TransactionMisuse, match="is aborted"):
+                await shop.app.emit("thing.made", "x", within=connection)
+        finally:
+            await connection.close()
+
+    run_app(shop.app, scenario)
+
+
 # --- in a run ------------------------------------------------------------------------------------
 
 

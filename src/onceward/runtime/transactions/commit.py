@@ -35,6 +35,7 @@ from onceward.runtime.transactions.links import (
     play_async,
 )
 from onceward.runtime.transactions.marker import TABLE, Found, Marker
+from onceward.runtime.transactions.recognise import names_of
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
@@ -115,6 +116,8 @@ class TransactionTry:
         except BaseException as error:
             if self._cut is not None and not self._execution.stopping:
                 raise self._cut from error
+            if _is_refused_end(error):
+                raise self._tried_to_end() from error
             raise
 
     async def _committed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -410,6 +413,13 @@ class TransactionTry:
             todo="Leave the end of the transaction to Onceward: return to commit, raise to roll back.",
         )
 
+    def _tried_to_end(self) -> errors.TransactionMisuse:
+        return errors.TransactionMisuse(
+            f"The body of {self._what[0].lower()}{self._what[1:]} called commit() or rollback(), which psycopg refused.",
+            means="The transaction is Onceward's, and commits together with the checkpoint; it was rolled back.",
+            todo="Leave the end of the transaction to Onceward: return to commit, raise to roll back.",
+        )
+
     def _must_be_async(self, value: Any) -> errors.TransactionMisuse:
         if inspect.iscoroutine(value):
             value.close()
@@ -456,3 +466,8 @@ async def _alone(worker: Worker) -> AsyncIterator[None]:
         yield
     finally:
         is_over.set()
+
+
+def _is_refused_end(error: BaseException) -> bool:
+    """Say whether psycopg refused a body that wanted to end the transaction; another try would only do it again."""
+    return "psycopg.ProgrammingError" in names_of(error) and "within a Transaction context" in str(error)

@@ -167,6 +167,32 @@ def check_open(link: Link | AsyncLink) -> None:
         )
 
 
+ABORTED = "25P02"
+"""The SQLSTATE of every statement in a PostgreSQL transaction of which one failed."""
+
+
+def is_aborted(error: BaseException | None) -> bool:
+    """Say whether a statement was refused because an earlier one of its transaction had failed."""
+    while error is not None:
+        if ABORTED in (getattr(error, "sqlstate", None), getattr(error, "pgcode", None)):
+            return True
+        # SQLAlchemy keeps the driver's error in `orig`; it and Django name it as the cause, too.
+        error = getattr(error, "orig", None) or error.__cause__
+    return False
+
+
+def aborted(error: BaseException) -> BaseException:
+    """Give what to raise for an error of a user's transaction: a plain word, where it is aborted."""
+    if not is_aborted(error):
+        return error
+    return errors.TransactionMisuse(
+        "The transaction of the connection that within= was given is aborted: a statement in it failed.",
+        means="PostgreSQL takes nothing more in it and will roll it back; no event was written.",
+        todo="Roll back and do it anew; or let what may fail have a savepoint of its own, as "
+        "`with connection.transaction():` inside the outer one.",
+    )
+
+
 def check_dialect(link: Link | AsyncLink, dialect: str) -> None:
     """Refuse a connection to another kind of database than the store's.
 

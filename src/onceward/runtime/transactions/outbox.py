@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +26,7 @@ from onceward.runtime.threads import call_on
 from onceward.runtime.transactions.links import (
     AsyncLink,
     Link,
+    aborted,
     check_dialect,
     check_open,
     play,
@@ -145,14 +146,15 @@ class Outbox:
         """Write an event in the transaction that is open on the caller's connection.
 
         Raises:
-            TransactionMisuse: no transaction is open there, or it does not lead to this store.
+            TransactionMisuse: no transaction is open there, it is aborted, or it does not lead to this store.
             IdClash: the transaction has written other content under its id.
         """
         link = link_for_within(given)
-        if not asyncio.iscoroutinefunction(link.execute):
-            self._block(row, event, link)  # type: ignore[arg-type]  # it blocks
-        else:
-            await self._write(row, event, link)  # type: ignore[arg-type]
+        with _in_plain_words():
+            if not asyncio.iscoroutinefunction(link.execute):
+                self._block(row, event, link)  # type: ignore[arg-type]  # it blocks
+            else:
+                await self._write(row, event, link)  # type: ignore[arg-type]
         self.expect()
 
     def write_blocking(self, row: OutboxRow, event: EventRow, given: Any) -> None:
@@ -169,7 +171,8 @@ class Outbox:
                 means="Nothing here can await it; nothing was written.",
                 todo="Write `await app.emit(…, within=connection)`, or use a connection that blocks.",
             )
-        self._block(row, event, link)  # type: ignore[arg-type]
+        with _in_plain_words():
+            self._block(row, event, link)  # type: ignore[arg-type]
         call_on(self._worker.loop, self.expect)
 
     def _block(self, row: OutboxRow, event: EventRow, link: Link) -> None:
@@ -302,3 +305,15 @@ class Outbox:
             body=text.encode(),
         )
         await accept_registered(self._worker, [Accept(event, [], [row])])
+
+
+@contextlib.contextmanager
+def _in_plain_words() -> Iterator[None]:
+    """Say of a transaction that is aborted that it is, whatever its driver says."""
+    try:
+        yield
+    except Exception as error:
+        told = aborted(error)
+        if told is error:
+            raise
+        raise told from error

@@ -210,6 +210,8 @@ class Planner:
             reply = decision.reply
             reopened = set(decision.steer.reopen) if decision.steer is not None else set()
         warnings = _untold(run, rows, answer, about)
+        if verb is Verb.ANSWER and answer.word is None:
+            warnings += _refusal_of_resume(run, rows)
         if reply.effect not in (Effect.JOIN, Effect.NOTHING) and (
             held := await self._held_by(verb, run, answer.word or unknown.RETRY)
         ):
@@ -298,6 +300,14 @@ class Planner:
 
 _FATES = {unknown.HAPPENED: Fate.KEPT, unknown.DID_NOT_HAPPEN: Fate.RUNS_AGAIN}
 """What becomes of the step that an answer is about."""
+
+
+def _refusal_of_resume(run: RunRow, rows: list[StepRow]) -> list[str]:
+    """Give what the plan of a bare answer says where the answer "retry", a resume, would be refused."""
+    if run.state is not RunState.HELD or not unknown.open_questions(run, rows):
+        return []
+    words = ", ".join(repr(word) for word in unknown.TO_QUESTION)
+    return [f"A resume of it, the answer 'retry', is refused: it asks, and is answered one of {words}."]
 
 
 def _untold(run: RunRow, rows: list[StepRow], answer: Answered, about: StepRow | None) -> list[str]:

@@ -713,7 +713,13 @@ def test_the_plan_of_an_answer_is_what_the_answer_leads_to(store_url: str) -> No
         run = await app.start(pay)
         await becomes(run, RunState.HELD)
 
+        plan = await run.plan("resume")
+        assert (
+            "A resume of it, the answer 'retry', is refused: it asks, and is answered one of "
+            "'happened', 'did_not_happen', 'fail'." in plan.warnings
+        )
         plan = await run.plan("answer", answer="happened", step="charge[a]")
+        assert not any("refused" in warning for warning in plan.warnings)
         assert plan.text == "answered: happened; still held, outcome unknown: step 'charge[b]'"
         assert fates(plan) == {"look": "kept", "charge[a]": "kept", "charge[b]": "goes on"}
         assert plan.warnings[0] == "The run stays held until 'charge[b]' is answered, too."

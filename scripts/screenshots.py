@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import shutil
 import socket
@@ -49,6 +50,13 @@ TIMES = {
 LOAD_MS = 20_000
 WIDE = {"width": 1240, "height": 780}
 PHONE = {"width": 390, "height": 780}
+
+
+HIDE_FOLDER = """folder => {
+  for (const fact of document.querySelectorAll(".facts-line strong"))
+    fact.textContent = fact.textContent.replace(folder, "/srv/shop");
+}"""
+"""Where a store is says where its server keeps it, and not a folder of the machine that takes the pictures."""
 
 
 def shop() -> App:
@@ -301,6 +309,7 @@ def take(browser: Browser, shop: Shop, images: Path) -> None:
             page.wait_for_selector("[data-live-state=live]")
         if prepare:
             prepare(page)
+        page.evaluate(HIDE_FOLDER, os.getcwd())
         page.screenshot(path=images / f"{name}.png")
         context.close()
         print(images / f"{name}.png")

@@ -256,6 +256,7 @@ class Desk:
         result: Any = None,
         restart: Restart | None = None,
         request_id: str | None = None,
+        why: str | None = None,
     ) -> Reply:
         """Read, decide, commit if nothing changed meanwhile; again if it did.
 
@@ -270,6 +271,7 @@ class Desk:
                 again and nobody is asked.
             request_id: of a request that is done once: the audit has one entry of each, and who asks
                 again is told that it is done.
+            why: for the audit, of what nobody asked for by hand.
 
         Raises:
             StateConflict: the verb does not apply, or the request was another one.
@@ -319,7 +321,7 @@ class Desk:
                 steps=steps,
                 failed=await self.failed_steps(run) if verb is Verb.RETRY else (),
                 answer=answer,
-                detail=detail,
+                detail=detail if why is None else why,
                 about=about,
                 result=text,
                 deadline_ms=worker.routes.deadline_ms(run.workflow),
@@ -381,10 +383,10 @@ class Desk:
         """Say whether a held run was being cancelled: nothing but a restart takes that back."""
         return _was_cancelling(await self.ask("audits", run.run_id))
 
-    async def steer_child(self, run_id: str, verb: str, actor: str = PARENT) -> None:
+    async def steer_child(self, run_id: str, verb: str, actor: str = PARENT, why: str | None = None) -> None:
         """Do the same to a called run as to its parent, or what another asks, where that applies."""
         with contextlib.suppress(errors.StateConflict, errors.NotFound):
-            await self.steer(Verb(verb), run_id, actor=actor)
+            await self.steer(Verb(verb), run_id, actor=actor, why=why)
 
     async def claim(self, verb: Verb, run: RunRow, answer: str) -> KeyClaim | None:
         """Give the key that a run must hold to run again (RULINGS 14).

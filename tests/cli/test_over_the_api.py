@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from onceward.cli.main import main
@@ -100,3 +101,21 @@ def test_the_commands_reach_an_instance_over_its_api(tmp_path: Path) -> None:
         assert "payloads of 0 events" in told("prune", "--older-than", "0s", "--dry-run", token=admin)[1]
         assert told("runs", "show", "nope")[0] == 1
         assert told("workers", token="owt_wrong")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "is_warned"),
+    [
+        ("http://hooks.invalid", True),
+        ("http://localhost.invalid", True),
+        ("https://hooks.invalid", False),
+        ("http://localhost:1", False),
+        ("http://127.0.0.1:1", False),
+        ("http://[::1]:1", False),
+        ("http://[", False),
+    ],
+)
+def test_a_token_that_goes_over_http_to_another_machine_is_warned_of_once(url: str, is_warned: bool) -> None:
+    done = CliRunner().invoke(main, ["runs", "list", "--api", url, "--token", "owt_x"])
+    assert done.stderr.count("in clear") == int(is_warned)
+    assert "in clear" not in CliRunner().invoke(main, ["runs", "list", "--api", url]).stderr

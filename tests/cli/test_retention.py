@@ -13,8 +13,10 @@ from click.testing import CliRunner
 
 from onceward import App, Context, Event
 from onceward.cli.main import main
+from onceward.console.pruning import subject_hash
 from onceward.testing.invariants import check_invariants
 from tests.engine.running import open_store, run_app
+from tests.helpers import eventually_async
 
 
 class Told:
@@ -86,6 +88,62 @@ def test_prune_takes_payloads_and_keeps_the_runs_by_default(url: str) -> None:
     assert events.pop("lone") == {"password": "[redacted]"}
     assert set(events.values()) == {None}
     assert all(line["pruned_at"] for line in _lines(url) if line["row"] == "run")
+
+
+def test_prune_takes_all_about_one_subject(url: str) -> None:
+    """Counted first, noted with a hash of whom, and the page says that nothing is left."""
+    app = App(url, poll="50ms", linger="20ms", drain="2s")
+
+    @app.workflow(on="order.paid")
+    async def fulfil(ctx: Context, event: Event) -> str:
+        return str(event.payload["mail"])
+
+    async def scenario() -> None:
+        for name in ("ada", "bob"):
+            told = {"mail": f"{name}@example.com"}
+            (run,) = (await app.emit("order.paid", told, id=name, subject=f"cus_{name}")).runs
+            await run.result()
+
+    run_app(app, scenario)
+    dry = Told(url, "prune", "--subject", "cus_ada", "--dry-run", "--json").json
+    assert (dry["runs"], dry["events"], dry["kept"]) == (1, 1, [])
+    assert "ada@example.com" in Told(url, "export").text
+
+    assert Told(url, "prune", "--subject", "cus_ada").text.splitlines() == [
+        "Pruned:",
+        "  results, inputs and errors of 1 runs",
+        "  payloads of 1 events, and 0 requests",
+    ]
+    left = Told(url, "export").text
+    assert ("ada@example.com" in left, "bob@example.com" in left) == (False, True)
+    with open_store(url) as store:
+        entry = next(row for row in store.all_audits(None, 10) if row.verb == "prune")
+    assert "cus_ada" not in str(entry)
+    assert subject_hash("cus_ada") in str(entry.detail)
+    assert Told(url, "prune", "--subject", "cus_ada", "--older-than", "1d").status == 2
+    assert Told(url, "prune", "--subject", "").status == 2
+
+
+def test_prune_of_a_subject_names_the_runs_that_keep_theirs(url: str) -> None:
+    app = App(url, poll="50ms", linger="20ms", drain="2s")
+
+    @app.workflow(on="order.late")
+    async def late(ctx: Context, event: Event) -> None:
+        await ctx.step.sleep("long", "2d")
+
+    async def scenario() -> str:
+        (run,) = (await app.emit("order.late", {"order": 1}, subject="cus_ada")).runs
+
+        async def sleeps() -> bool:
+            return (await run.row()).state == "sleeping"
+
+        await eventually_async(sleeps)
+        return run.run_id
+
+    run_id = run_app(app, scenario)
+    told = Told(url, "prune", "--subject", "cus_ada").text
+    assert f"  {run_id}  late  sleeping: wait for its end, or cancel it" in " ".join(told.split("\n"))
+    assert "payloads of 1 events, and all of these runs" in " ".join(told.split())
 
 
 def test_prune_says_what_it_would_need(url: str) -> None:

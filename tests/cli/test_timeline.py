@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from onceward.cli.console.page import lost_with
 from onceward.cli.console.timeline import Bar, bars_of, drawn
 from onceward.cli.console.words import length
 from onceward.console.views import AttemptView, RunDetail, RunSummary, StepView
@@ -101,3 +102,12 @@ def test_attempts_begin_where_the_one_before_ended() -> None:
 )
 def test_lengths_are_said_in_one_unit(ms: int, words: str) -> None:
     assert length(ms) == words
+
+
+def test_the_processes_that_a_run_was_taken_over_from_are_named() -> None:
+    lost = [
+        AttemptView(generation=1, attempt=number, ended_at=number, outcome=outcome, process_id=f"p{number}")
+        for number, outcome in enumerate(("lost", "failed", "lost"), 1)
+    ]
+    assert lost_with(lost) == "p1 (attempt 1), p3 (attempt 3)"
+    assert lost_with(lost[1:2]) is None

@@ -205,6 +205,9 @@ def test_a_newer_run_replaces_the_holder_after_its_clean_up(store_url: str) -> N
         assert (await second.row()).reason == f"displaced by run {third.run_id}"
         assert await second.state() is RunState.CANCELLED
         assert "second" not in orders.began
+        (entry,) = await app.worker.read(app.worker.store.audits, first.run_id)
+        assert (entry.actor, entry.verb) == ("key", "cancel")
+        assert entry.detail in [f"replaced by run {newer.run_id}" for newer in (second, third)]
 
     run_app(app, scenario)
 

@@ -27,6 +27,7 @@ from onceward.console.port import (
     Prune,
     RunQuery,
 )
+from onceward.console.prune_views import PruneReply
 from onceward.console.shaping import Shaping
 from onceward.console.together import Together
 from onceward.console.views import (
@@ -42,7 +43,6 @@ from onceward.console.views import (
     NoticesView,
     Overview,
     Page,
-    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,

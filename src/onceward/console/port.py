@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from onceward.console.prune_views import PruneReply
 from onceward.console.views import (
     ActionReply,
     AuditView,
@@ -24,7 +25,6 @@ from onceward.console.views import (
     NoticesView,
     Overview,
     Page,
-    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,
@@ -192,6 +192,7 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True):
         deliveries: requests as they came.
         identity: ids of events that have neither runs nor deliveries left.
         workflow: only runs of this one.
+        subject: instead, what is stored about this, such as a customer, however young.
         dry_run: only count.
         after: the ``next`` of the reply before.
     """
@@ -203,6 +204,7 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: bool = False
     identity: bool = False
     workflow: str | None = None
+    subject: str | None = None
     dry_run: bool = True
     after: str | None = None
 

@@ -7,17 +7,18 @@ sees how far it is.
 from __future__ import annotations
 
 import functools
+import hashlib
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from onceward.console import asking, audit
 from onceward.console.port import Prune
-from onceward.console.views import PruneReply
+from onceward.console.prune_views import KeptView, PruneReply, SubjectView
 from onceward.core import asked
 from onceward.core.duration import to_ms
 from onceward.core.errors import ConfigError
-from onceward.core.retention import Keep, Pruned, Rules, rules_of
+from onceward.core.retention import Keep, Needed, Pruned, Rules, SubjectPruned, rules_of
 from onceward.runtime.pruning import keeps_of
 
 if TYPE_CHECKING:
@@ -28,9 +29,23 @@ ROUNDS_MAX = 3
 """What loses its values in one round may go whole in the next, a replay's original in the one after."""
 
 
+SUBJECT = "subject"
+
+_TODO = {
+    Needed.LIVE: "wait for its end, or cancel it",
+    Needed.PROBLEM: "dismiss it, or retry it",
+    Needed.FAMILY: "wait for the end of the runs that it belongs to, or cancel them",
+    Needed.WAITS: "wait until it has taken the event, or cancel it",
+    Needed.TAKEN: "wait for its end, or cancel it",
+}
+"""What a person can do about a run that keeps what it has."""
+
+
 async def prune(app: App, asked_for: Prune) -> PruneReply:
     """Prune one page; see `LocalConsole.prune`."""
     asked.checked_actor(asked_for.actor)
+    if asked_for.subject is not None:
+        return await _prune_subject(app, asked_for, asked_for.subject)
     worker = app.worker
     rules = await _rules(app, asked_for)
     whats = rules.whats
@@ -108,9 +123,70 @@ async def _rules(app: App, asked_for: Prune) -> Rules:
     )
 
 
+async def _prune_subject(app: App, asked_for: Prune, subject: str) -> PruneReply:
+    """Prune one page of what is stored about a subject.
+
+    Raises:
+        ConfigError: what was asked does not go together.
+    """
+    others = ("older_than", "payloads", "runs", "deliveries", "identity", "workflow")
+    odd = [name for name in others if getattr(asked_for, name)]
+    if odd or not subject:
+        raise ConfigError(
+            f"What is about a subject was to be pruned, and {', '.join(odd) or 'the subject is empty'}.",
+            means="Nothing was pruned.",
+            todo="Give the subject of the events, and nothing else: all that is about it goes, however old.",
+        )
+    asked.checked_text(subject, "subject")
+    worker, place = app.worker, ""
+    if asked_for.after is not None:
+        (place,) = asking.read_cursor(asked_for.after, str)
+    elif not asked_for.dry_run:
+        await _note(app, asked_for)
+    page = functools.partial(
+        worker.store.prune_subject, subject, worker.now_ms(), after=place, is_dry=asked_for.dry_run
+    )
+    try:
+        found: SubjectPruned = await worker.read(page)
+    except msgspec.MsgspecError as error:
+        raise ConfigError("after= is no place of this pruning.", todo="Begin without it.") from error
+    return PruneReply(
+        is_dry_run=asked_for.dry_run,
+        what=SUBJECT,
+        looked=found.looked,
+        values=found.runs + found.events + found.copies,
+        rows=found.deliveries,
+        subject=SubjectView(
+            runs=found.runs,
+            events=found.events,
+            deliveries=found.deliveries,
+            copies=found.copies,
+            kept=[
+                KeptView(
+                    run_id=run.run_id,
+                    workflow=run.workflow,
+                    state=run.state.value,
+                    why=run.why.value,
+                    todo=_TODO[run.why],
+                )
+                for run in found.kept
+            ],
+            kept_events=found.kept_events,
+        ),
+        next=None if found.next is None else asking.cursor(found.next),
+    )
+
+
+def subject_hash(subject: str) -> str:
+    """Give what the audit says in place of a subject: it is kept for ever, and who asks can compare."""
+    return f"sha256:{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
+
+
 async def _note(app: App, asked_for: Prune) -> None:
     """Note who began it, and with what."""
     told = msgspec.to_builtins(asked_for)
+    if asked_for.subject is not None:
+        told["subject"] = subject_hash(asked_for.subject)
     said = {name: value for name, value in told.items() if value and name not in ("actor", "after")}
     detail = msgspec.json.encode(said).decode()
     await audit.note(app, PRUNE, asked_for.actor, detail)

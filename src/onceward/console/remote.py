@@ -22,6 +22,7 @@ from onceward.console.port import (
     Prune,
     RunQuery,
 )
+from onceward.console.prune_views import PruneReply
 from onceward.console.views import (
     ActionReply,
     AuditView,
@@ -35,7 +36,6 @@ from onceward.console.views import (
     NoticesView,
     Overview,
     Page,
-    PruneReply,
     RefusalView,
     RunDetail,
     RunSummary,

@@ -493,25 +493,6 @@ class EmitReply(msgspec.Struct, frozen=True, kw_only=True):
     waits: list[str] = []
 
 
-class PruneReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What one page of pruning did, or would do.
-
-    Attributes:
-        what: runs, events, deliveries, unparsed or identity; None where nothing is to be pruned.
-        looked: how many rows it looked at.
-        values: how many of them lose their values.
-        rows: how many of them go whole.
-        next: what to pass as ``after`` to go on; None at the end.
-    """
-
-    is_dry_run: bool
-    what: str | None = None
-    looked: int = 0
-    values: int = 0
-    rows: int = 0
-    next: str | None = None
-
-
 class ExportPage(msgspec.Struct, frozen=True, kw_only=True):
     """Stored rows of some events, each with what it is of in ``row``.
 

@@ -36,6 +36,16 @@ class What(StrEnum):
     IDENTITY = "identity"
 
 
+class Needed(StrEnum):
+    """Why a run keeps what it has while the data of a subject goes."""
+
+    LIVE = "live"
+    PROBLEM = "problem"
+    FAMILY = "family"
+    WAITS = "waits"
+    TAKEN = "taken"
+
+
 class Due(StrEnum):
     """What is to become of a run."""
 
@@ -202,11 +212,18 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     pruned_at: Millis | None
 
 
+def need(run: Ended) -> Needed | None:
+    """Give why a run needs its values by its own state; None where it is over."""
+    if run.state not in TERMINAL or run.ended_at is None:
+        return Needed.LIVE
+    if run.problem_at is not None and run.dismissed_at is None:
+        return Needed.PROBLEM
+    return None
+
+
 def due(rules: Rules, run: Ended, now: Millis) -> Due | None:
     """Give what is to go of a run by its own state and age; others may still need it."""
-    if run.state not in TERMINAL or run.ended_at is None:
-        return None
-    if run.problem_at is not None and run.dismissed_at is None:
+    if need(run) is not None or run.ended_at is None:
         return None
     keep, age = rules.of(run.workflow), now - run.ended_at
     if run.pruned_at is None:
@@ -232,8 +249,72 @@ class Pruned(msgspec.Struct, frozen=True):
     next: str | None = None
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """A run that keeps something about a subject.
+
+    Attributes:
+        run_id: which.
+        workflow: of the run.
+        state: where it stands.
+        why: ``live``: it is not over. ``problem``: it failed, and nobody dismissed it. ``family``: its parent
+            may still ask for its result, or a run that it started is not over. ``waits``: it was told of an
+            event about the subject, and has not taken it yet. ``taken``: it is about something else, is not
+            over, and took such an event.
+    """
+
+    run_id: str
+    workflow: str
+    state: RunState
+    why: Needed
+
+
+class SubjectPruned(msgspec.Struct, frozen=True):
+    """What one call found about a subject.
+
+    Attributes:
+        looked: how many rows were looked at.
+        runs: how many runs lost results, inputs, outputs of steps and errors.
+        events: how many events lost their payload.
+        deliveries: how many requests went.
+        copies: how many waits of runs about something else lost their copy of an event.
+        kept: runs that need what they have.
+        kept_events: how many events kept their payload, since a run needs it or may still wait for it.
+        next: where the next call goes on; None at the end.
+    """
+
+    looked: int = 0
+    runs: int = 0
+    events: int = 0
+    deliveries: int = 0
+    copies: int = 0
+    kept: list[Kept] = []
+    kept_events: int = 0
+    next: str | None = None
+
+
 class Prunes(Protocol):
     """The part of a store that prunes."""
+
+    def prune_subject(
+        self, subject: str, now: Millis, *, after: str = "", limit: int = BATCH_MAX, is_dry: bool = False
+    ) -> SubjectPruned:
+        """Prune one page of what is stored about a subject, in one transaction.
+
+        Of events about it, of those that their runs emitted and that name no other subject, and of the
+        runs of all these: payloads, requests, results, inputs, outputs of steps, errors. Never of a run
+        that is not over, nor of an event for which such a run may still wait.
+
+        Args:
+            subject: what the events are about, such as a customer.
+            now: the store's time; what comes later is left alone.
+            after: where the page before ended; empty for the beginning.
+            limit: how many events or runs are looked at.
+            is_dry: nothing is written; the counts are those of what would be.
+
+        Raises:
+            msgspec.MsgspecError: *after* is no place.
+        """
+        ...
 
     def prune(
         self,

@@ -106,6 +106,11 @@ class Children:
                 await self.cancel(child.run_id)
 
 
-async def no_steering(run_id: str, verb: str, actor: str = "parent") -> None:  # noqa: ARG001
+async def no_steering(
+    run_id: str,
+    verb: str,
+    actor: str = "parent",  # noqa: ARG001
+    why: str | None = None,  # noqa: ARG001
+) -> None:
     """Refuse: the app says how its runs are steered."""
     raise errors.ConfigError(f"{verb} of run {run_id} needs an app.")

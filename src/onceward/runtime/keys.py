@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, ids
+from onceward.core.looks import RunLook
 from onceward.core.model import EventRow, NewRun, RunRow
 from onceward.core.ports import Accepted
 from onceward.core.states import TERMINAL, RunState, StepState
@@ -41,7 +42,16 @@ class Keys:
 
     async def make_room(self, run_ids: tuple[str, ...]) -> None:
         """Cancel runs for whose keys newer ones wait; what fails is found again by the next look."""
-        await asyncio.gather(*(self._worker.steer_child(run_id, "cancel", "key") for run_id in run_ids))
+        await asyncio.gather(*(self._replace(run_id) for run_id in run_ids))
+
+    async def _replace(self, run_id: str) -> None:
+        """Cancel one, and let its audit name the run that it makes room for."""
+        worker, store, newer = self._worker, self._worker.store, None
+        run: RunRow | None = await worker.read(store.run, run_id)
+        if run is not None and run.key is not None:
+            look = RunLook(workflow=run.workflow, key=run.key, state=RunState.QUEUED, limit=1)
+            newer = next(iter((await worker.read(store.look_for_runs, look)).run_ids), None)
+        await worker.steer_child(run_id, "cancel", "key", newer and f"replaced by run {newer}")
 
     async def redelivered(self, accepted: Accepted) -> None:
         """Retry the failed runs of an event that came again, where their workflows say so.

@@ -14,8 +14,8 @@ from onceward.core import errors
 from onceward.core.model import Millis
 from onceward.core.notices import TAKEN_MS, UNSEEN_MS, NoticeAddressRow, NoticeRow
 from onceward.core.states import NoticeState
-from onceward.stores.retention import Do
 from onceward.stores.rows import to_value, to_values
+from onceward.stores.subjects import Do
 
 T = TypeVar("T")
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
 from onceward.core import failpoints, ids
 from onceward.core.model import Millis
-from onceward.core.retention import BATCH_MAX, SLACK_MS, Due, Ended, Pruned, Rules, What, due
+from onceward.core.retention import (
+    BATCH_MAX,
+    SLACK_MS,
+    Due,
+    Ended,
+    Pruned,
+    Rules,
+    SubjectPruned,
+    What,
+    due,
+)
+from onceward.stores import subjects
 from onceward.stores.rows import to_values
+from onceward.stores.subjects import VALUES, Do, as_list, run_ids
 
 T = TypeVar("T")
 
 _NEVER: Millis = -1
-_VALUES = ("prune_step_values", "prune_promise_values", "prune_run_values")
 _ROWS = ("prune_steps", "prune_attempts", "prune_promises", "prune_offers", "prune_runs")
-
-
-class Do(Protocol):
-    """Runs one named statement in the transaction and gives its rows."""
-
-    def __call__(self, name: str, /, **values: str | int | None) -> list[tuple[Any, ...]]:
-        """Give the rows; of a statement that only writes, none."""
-        ...
 
 
 class StoredRetention:
@@ -63,15 +66,27 @@ class StoredRetention:
         failpoints.hit("prune.after_commit")
         return found
 
+    def prune_subject(
+        self, subject: str, now: Millis, *, after: str = "", limit: int = BATCH_MAX, is_dry: bool = False
+    ) -> SubjectPruned:
+        """Prune one page of what is stored about a subject; see the protocol."""
+
+        def page(do: Do) -> SubjectPruned:
+            # Read anew each time: the page changes it, and a transaction may be done again.
+            place = subjects.place_of(after)
+            found = subjects.prune(do, subject, now, place, limit, is_dry=is_dry)
+            failpoints.hit("prune.before_commit")
+            return found
+
+        found = self._transact(page)
+        failpoints.hit("prune.after_commit")
+        return found
+
 
 def _id_before(at: Millis, prefix: str) -> str:
     """Give what is above every id that was drawn before a time, and below those after it."""
     digits = ids.run_id(max(0, at), bytes(10)).removeprefix(ids.RUN_ID_PREFIX)
     return prefix + digits[:10]
-
-
-def _list(found: Sequence[str]) -> str:
-    return msgspec.json.encode(list(found)).decode()
 
 
 # --- runs ---------------------------------------------------------------------------------------------
@@ -87,28 +102,24 @@ def _runs(do: Do, _what: What, rules: Rules, now: Millis, after: str, limit: int
     wanted = [run.run_id for run in page if due(rules, run, now) is not None]
     if not wanted:
         return Pruned(len(page), next=following)
-    locked = to_values(Ended, do("prune_lock_runs", ids=_list(wanted)))
+    locked = to_values(Ended, do("prune_lock_runs", ids=as_list(wanted)))
     doomed = {run.run_id: due(rules, run, now) for run in locked}
-    free = _ids(do("prune_free_runs", ids=_list(list(doomed))))
+    free = run_ids(do("prune_free_runs", ids=as_list(list(doomed))))
     values = [run_id for run_id in free if doomed[run_id] is Due.VALUES]
-    rows = _ids(do("prune_idle_runs", ids=_list([one for one in free if doomed[one] is Due.ROWS])))
+    rows = run_ids(do("prune_idle_runs", ids=as_list([one for one in free if doomed[one] is Due.ROWS])))
     if is_dry:
         # What would lose its values first would go in the next round, unless a key remembers it.
         also = [run for run in locked if run.run_id in values and due(rules, _stripped(run), now)]
         return Pruned(len(page), len(values), len(rows) + len(also), following)
-    for name in _VALUES if values else ():
-        do(name, ids=_list(values), now=now)
+    for name in VALUES if values else ():
+        do(name, ids=as_list(values), now=now)
     for name in _ROWS if rows else ():
-        do(name, ids=_list(rows))
+        do(name, ids=as_list(rows))
     return Pruned(len(page), len(values), len(rows), following)
 
 
 def _stripped(run: Ended) -> Ended:
     return msgspec.structs.replace(run, pruned_at=0)
-
-
-def _ids(rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    return sorted(run_id for (run_id,) in rows)
 
 
 # --- events -------------------------------------------------------------------------------------------
@@ -175,7 +186,7 @@ def _unparsed(do: Do, _what: What, rules: Rules, now: Millis, after: str, limit:
     page = do("prune_look_unparsed", after=after, before=bound, limit=limit)
     gone = [delivery_id for delivery_id, last_at in page if last_at < before]
     if gone and not is_dry:
-        do("prune_unparsed", ids=_list(gone), last_before=before)
+        do("prune_unparsed", ids=as_list(gone), last_before=before)
     return Pruned(len(page), 0, len(gone), page[-1][0] if len(page) == limit else None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onceward.cli.console.timeline import draw
@@ -21,10 +21,19 @@ from onceward.cli.console.words import (
 )
 
 if TYPE_CHECKING:
-    from onceward.console.views import Failure, RunDetail
+    from onceward.console.views import AttemptView, Failure, RunDetail
+
+LOST_SHOWN = 5
+"""Lost processes that are named, the last ones."""
 
 VALUE_CHARS = 300
 TRACEBACK_LINES = 6
+
+
+def lost_with(attempts: Sequence[AttemptView]) -> str | None:
+    """Give the processes that were lost while they had the run, in their order; the run went on in others."""
+    lost = [one for one in attempts if one.outcome == "lost" and one.process_id is not None]
+    return ", ".join(f"{one.process_id} (attempt {one.attempt})" for one in lost[-LOST_SHOWN:]) or None
 
 
 def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
@@ -55,6 +64,7 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
             ("deadline", _time(detail.deadline_at, now) if run.ended_at is None else None),
             ("generation", lives),
             ("process", run.process_id),
+            ("lost with", lost_with(detail.attempts)),
             (
                 "pruned",
                 None if run.pruned_at is None else f"{_time(run.pruned_at, now)}: its values are gone",

@@ -10,10 +10,13 @@ from onceward.cli.console.reach import Reach, acting, actor_of, reaching
 
 if TYPE_CHECKING:
     from onceward.console.port import Console, Prune
-    from onceward.console.views import PruneReply
+    from onceward.console.prune_views import PruneReply, SubjectView
 
 Counts = dict[str, "tuple[int, int]"]
 """Values and rows, by what was looked through."""
+
+KEPT_SHOWN = 50
+"""Runs that are named one by one."""
 
 
 @click.command("prune", short_help="Take what is over out of a store.")
@@ -27,6 +30,7 @@ Counts = dict[str, "tuple[int, int]"]
     help="Ids of events that have neither runs nor deliveries left: one that comes again runs again.",
 )
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--subject", metavar="TEXT", help="Instead, all data about this, such as a customer.")
 @click.option("--dry-run", is_flag=True, help="Count, and write nothing.")
 @acting
 @reaching
@@ -38,6 +42,7 @@ def command(
     deliveries: bool,
     identity: bool,
     workflow: str | None,
+    subject: str | None,
     dry_run: bool,
     actor: str | None,
 ) -> None:
@@ -47,6 +52,10 @@ def command(
     needs that is not over, nor a failure that nobody dismissed. It works in small transactions beside
     whatever runs; stopped half-way it has done half, and goes on when it is started again. Over --api it
     is for admins.
+
+    With --subject goes what is stored about one customer, say, however young: payloads and requests of events
+    about it, and results, inputs and errors of their runs. Ids, states and times stay. What runs need that
+    are not over is kept, and told with what you can do.
     """
     from onceward.console.port import Prune
 
@@ -58,8 +67,13 @@ def command(
         deliveries=deliveries,
         identity=identity,
         workflow=workflow,
+        subject=subject,
         dry_run=dry_run,
     )
+    if subject is not None:
+        told = reach.run(lambda console: _prune_subject(console, asked))
+        print_subject(told, subject, is_dry=dry_run, as_json=reach.as_json)
+        return
     counts = reach.run(lambda console: _prune(console, asked, is_silent=reach.as_json))
     _print(counts, is_dry=dry_run, as_json=reach.as_json)
 
@@ -86,6 +100,29 @@ async def _prune(console: Console, asked: Prune, *, is_silent: bool) -> Counts:
             asked = msgspec.structs.replace(asked, after=reply.next)
 
 
+async def _prune_subject(console: Console, asked: Prune) -> SubjectView:
+    import msgspec
+
+    from onceward.console.prune_views import SubjectView
+
+    told = SubjectView(runs=0, events=0, deliveries=0, copies=0, kept=[], kept_events=0)
+    while True:
+        reply: PruneReply = await console.prune(asked)
+        page = reply.subject
+        assert page is not None, "a page about a subject says what it found"
+        told = SubjectView(
+            runs=told.runs + page.runs,
+            events=told.events + page.events,
+            deliveries=told.deliveries + page.deliveries,
+            copies=told.copies + page.copies,
+            kept=list({run.run_id: run for run in [*told.kept, *page.kept]}.values()),
+            kept_events=told.kept_events + page.kept_events,
+        )
+        if reply.next is None:
+            return told
+        asked = msgspec.structs.replace(asked, after=reply.next)
+
+
 def _print(counts: Counts, *, is_dry: bool, as_json: bool) -> None:
     from onceward.cli.console.words import print_json, say
 
@@ -107,3 +144,30 @@ def _print(counts: Counts, *, is_dry: bool, as_json: bool) -> None:
             "identity": f"ids of {rows} events",
         }
         say(f"  {parts[what]}")
+
+
+def print_subject(told: SubjectView, subject: str, *, is_dry: bool, as_json: bool) -> None:
+    """Say what went of a subject, and what stays for which runs."""
+    import msgspec
+
+    from onceward.cli.console.words import print_json, say
+
+    if as_json:
+        print_json({"dry_run": is_dry, "subject": subject, **msgspec.to_builtins(told)})
+        return
+    say("Would go:" if is_dry else "Pruned:", "bold")
+    say(f"  results, inputs and errors of {told.runs} runs")
+    say(f"  payloads of {told.events} events, and {told.deliveries} requests")
+    if told.copies:
+        say(f"  copies of events in {told.copies} waits of other runs")
+    if not told.kept and not told.kept_events:
+        return
+    say(
+        f"Kept for runs that are not over: payloads of {told.kept_events} events, and all of these runs.",
+        "bold",
+    )
+    for run in told.kept[:KEPT_SHOWN]:
+        say(f"  {run.run_id}  {run.workflow}  {run.state}: {run.todo}")
+    if len(told.kept) > KEPT_SHOWN:
+        say(f"  and {len(told.kept) - KEPT_SHOWN} more; --json has all of them")
+    say("Then ask again.")

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import functools
 import getpass
+import ipaddress
 import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+IN_CLEAR = (
+    "warning: the token for --api goes over http, in clear, to another machine: whoever is on the way can "
+    "read it and use it. Write https://, or go through a tunnel to localhost."
+)
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,21 @@ class Reach:
         return "".join(f" {part}" for part in parts)
 
 
+def is_in_clear(url: str) -> bool:
+    """Say whether what is sent to an address can be read on its way, as far as the address tells."""
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").rstrip(".")
+    except ValueError:
+        return False  # refused where it is used
+    if parts.scheme != "http" or host == "localhost" or host.endswith(".localhost"):
+        return False
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return True
+
+
 def reaching(function: F) -> F:
     """Give a command the options that say which store is asked; it gets them as ``reach``."""
 
@@ -120,6 +143,8 @@ def reaching(function: F) -> F:
             settings={name: options.pop(name) for name in ("store", "namespace")},
             as_json=options.pop("as_json"),
         )
+        if reach.api is not None and reach.token is not None and is_in_clear(reach.api):
+            click.echo(IN_CLEAR, err=True)
         return function(reach=reach, **options)
 
     decorated: Any = call

@@ -43,9 +43,10 @@ from onceward.stores.postgres.statements import Call, encode_rows, load_statemen
 from onceward.stores.postgres.waits import PostgresWaits
 from onceward.stores.postgres.within import PostgresWithin
 from onceward.stores.postgres.writer import BatchWriter
-from onceward.stores.retention import Do, StoredRetention
+from onceward.stores.retention import StoredRetention
 from onceward.stores.rows import to_value
 from onceward.stores.statements import load, postgres_macros
+from onceward.stores.subjects import Do
 
 T = TypeVar("T")
 

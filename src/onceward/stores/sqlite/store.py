@@ -35,7 +35,7 @@ from onceward.stores import migrate
 from onceward.stores.access import Asked
 from onceward.stores.bulks import StoredBulks
 from onceward.stores.notices import StoredNotices
-from onceward.stores.retention import Do, StoredRetention
+from onceward.stores.retention import StoredRetention
 from onceward.stores.rows import COLUMN_MACROS, check_registrations, to_value, to_values
 from onceward.stores.sqlite import host_clock as host_clock
 from onceward.stores.sqlite.connection import Connections
@@ -45,6 +45,7 @@ from onceward.stores.sqlite.waits import SqliteWaits
 from onceward.stores.sqlite.within import SqliteWithin
 from onceward.stores.sqlite.writes import SqliteWrites
 from onceward.stores.statements import SQLITE_MACROS, load, render
+from onceward.stores.subjects import Do
 
 T = TypeVar("T")
 

@@ -111,6 +111,8 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         deliveries: requests as they came.
         identity: ids of events that have neither runs nor deliveries left.
         workflow: only runs of this one.
+        subject: instead, what is stored about this, such as a customer, however young; only ids, times
+            and states stay.
         dry_run: only count; anything else must be asked for.
         after: the ``next`` of the reply before.
     """
@@ -121,6 +123,7 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     deliveries: bool = False
     identity: bool = False
     workflow: str | None = None
+    subject: str | None = None
     dry_run: bool = True
     after: str | None = None
 

@@ -63,8 +63,9 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Onceward",
             "version": __version__,
-            "description": "Times are Unix milliseconds. Lists come in pages, newest first: pass the `next` of "
-            "one as `after` of the next. Who asks shows a token, `Authorization: Bearer owt_…`.",
+            "description": "Times are Unix milliseconds; `since` and `until` go by when an event was accepted. "
+            "Lists come in pages, newest first: pass the `next` of one as `after` of the next. Who asks "
+            "shows a token, `Authorization: Bearer owt_…`.",
         },
         # Relative to this document, so that it is right behind any prefix.
         "servers": [{"url": "."}],

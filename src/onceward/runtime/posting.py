@@ -15,19 +15,19 @@ from urllib.parse import urlsplit
 from onceward.core.notices import SEND_SECONDS_MAX
 
 
-def post(url: str, body: bytes, headers: dict[str, str]) -> int:
+def post(url: str, body: bytes, headers: dict[str, str], seconds: float = SEND_SECONDS_MAX) -> int:
     """Post *body* to *url* and give the status; redirects are not followed, the reply's body is not read.
 
     Raises:
-        OSError: there is no reply within `SEND_SECONDS_MAX`.
+        OSError: there is no reply within *seconds*.
     """
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     connect = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-    connection = connect(parts.hostname or "", parts.port, timeout=SEND_SECONDS_MAX)
+    connection = connect(parts.hostname or "", parts.port, timeout=seconds)
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        with cut_after(SEND_SECONDS_MAX, connection):
+        with cut_after(seconds, connection):
             connection.request("POST", target, body, headers)
             return connection.getresponse().status
     except http.client.HTTPException as error:
@@ -41,6 +41,7 @@ def cut_after(seconds: float, connection: http.client.HTTPConnection) -> Iterato
     """End an exchange that is not over after so long.
 
     The time-out of a socket is for each read: whoever sends a byte now and then would hold it for ever.
+    It connects first: while it does there is no socket to cut, and each of its waits ends by itself.
 
     Raises:
         TimeoutError: it was not over.
@@ -58,7 +59,9 @@ def cut_after(seconds: float, connection: http.client.HTTPConnection) -> Iterato
     timer.daemon = True
     timer.start()
     try:
-        yield
+        connection.connect()
+        if not is_late.is_set():  # else nothing would cut what comes now
+            yield
     except (OSError, http.client.HTTPException) as error:
         if is_late.is_set():
             raise TimeoutError(f"no reply within {seconds:.0f} s") from error

@@ -260,7 +260,9 @@ def list_refused(reach: Reach, source: str | None) -> None:
         print_json(found)
         return
     if not found:
-        click.echo("Nothing was refused.")
+        click.echo(
+            "Nothing was refused, up to some 10 s ago: processes write down what they refuse that often."
+        )
     now = now_ms()
     for row in found:
         say(f"{row.source}: {row.reason}" if row.source else row.reason, "red")

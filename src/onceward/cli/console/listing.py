@@ -41,20 +41,27 @@ def print_runs(runs: list[RunSummary]) -> None:
     rows = [
         (run.run_id, state(run.state), run.workflow, when(run.created_at, now), about(run)) for run in runs
     ]
-    print_table("RUN", "STATE", "WORKFLOW", "ACCEPTED", "ABOUT", rows=rows, narrow=("ABOUT", "WORKFLOW"))
+    print_table(
+        *("RUN", "STATE", "WORKFLOW", "ACCEPTED", "ABOUT"),
+        rows=rows,
+        narrow=("ABOUT", "WORKFLOW"),
+        ends_below=True,
+    )
 
 
 def about(run: RunSummary) -> str:
-    """Give what is most worth knowing of a run in a few words."""
+    """Give what is most worth knowing of a run in a few words: whom it is about, and what became of it."""
     from onceward.cli.console.words import now_ms, when
 
+    whom, said = run.key or run.subject, None
     if run.reason is not None and run.state not in ("completed", "cancelled"):
-        return run.reason
-    if run.failure is not None:
+        said = run.reason
+    elif run.failure is not None:
         type_, message = run.failure.type, run.failure.message
-        if not message or type_.startswith("onceward."):  # ours are whole sentences
-            return message or type_
-        return f"{type_}: {message}"  # of a KeyError the message is a bare key
-    if run.due_at is not None and run.state in ("sleeping", "backoff"):
-        return f"goes on {when(run.due_at, now_ms())}"
-    return run.key or run.subject or run.event_id
+        if type_.startswith("onceward."):  # ours are whole sentences
+            said = message or type_
+        else:  # of a KeyError the message is a bare key
+            said = f"{type_}: {message}" if message else type_
+    elif run.due_at is not None and run.state in ("sleeping", "backoff"):
+        said = f"goes on {when(run.due_at, now_ms())}"
+    return "; ".join(part for part in (whom, said) if part) or run.event_id

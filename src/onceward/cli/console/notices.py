@@ -61,4 +61,5 @@ def command(reach: Reach) -> None:
             "TROUBLE",
             rows=latest,
             narrow=("TROUBLE", "ADDRESS"),
+            ends_below=True,
         )

@@ -28,6 +28,7 @@ LOST_SHOWN = 5
 
 VALUE_CHARS = 300
 TRACEBACK_LINES = 6
+KEYS_SHOWN = 20
 
 
 def lost_with(attempts: Sequence[AttemptView]) -> str | None:
@@ -82,6 +83,12 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
     if detail.steps or detail.attempts:
         heading("Steps")
         draw(detail, now)
+    keys = [step for step in detail.steps if step.idempotency_key and step.effect in (None, "outside")]
+    if keys:
+        heading("Idempotency keys")
+        fields([(step.label, step.idempotency_key) for step in (keys if with_values else keys[:KEYS_SHOWN])])
+        if len(keys) > KEYS_SHOWN and not with_values:
+            say("    … --values shows all", "dim")
     if with_values:
         for step in detail.steps:
             if step.output is not None:

@@ -104,7 +104,11 @@ def state(name: str) -> Text:
 
 
 def print_table(
-    *columns: str, rows: Sequence[Sequence[Text | str]], narrow: Sequence[str], is_indented: bool = False
+    *columns: str,
+    rows: Sequence[Sequence[Text | str]],
+    narrow: Sequence[str],
+    is_indented: bool = False,
+    ends_below: bool = False,
 ) -> None:
     """Print a table without lines.
 
@@ -114,29 +118,44 @@ def print_table(
         narrow: the columns that are cut where the terminal is narrow, the first one first; ids are
             not among them, since they are copied.
         is_indented: by two.
+        ends_below: the last column has lines of its own where there is no room for it.
     """
     out = terminal()
     lines = [[text(name, "dim") for name in columns]]
     lines += [[cell if isinstance(cell, Text) else text(cell) for cell in row] for row in rows]
-    widths = [max(line[number].cell_len for line in lines) for number in range(len(columns))]
     indent = 2 if is_indented else 0
+    widths = [max(line[number].cell_len for line in lines) for number in range(len(columns))]
+    left = out.width - indent - sum(width + 2 for width in widths[:-1])
+    below: list[Text] = []
+    if ends_below and left < min(widths[-1], LAST_MIN):
+        below = [line.pop() for line in lines]
+        widths.pop()
     over = sum(widths) + 2 * (len(widths) - 1) + indent - out.width
     for name in narrow:
         number = columns.index(name)
+        if number == len(widths):
+            continue
         given = max(min(over, widths[number] - COLUMN_MIN), 0)
         widths[number] -= given
         over -= given
-    for line in lines:
+    for at, line in enumerate(lines):
         joined = Text(" " * indent)
         for number, (cell, width) in enumerate(zip(line, widths, strict=True)):
             cut = cell.copy()
             cut.truncate(width, overflow="ellipsis", pad=number < len(widths) - 1)
             joined.append_text(cut).append("" if number == len(widths) - 1 else "  ")
         out.print(joined, no_wrap=True, overflow="ellipsis", crop=True)
+        if below and below[at].plain:
+            out.print(
+                Text(" " * (indent + 2)).append_text(below[at]), no_wrap=True, overflow="ellipsis", crop=True
+            )
 
 
 COLUMN_MIN = 8
 """So much of a column stays, however narrow the terminal is."""
+
+LAST_MIN = 40
+"""A last column that says why has so much, or a line of its own."""
 
 
 def fields(rows: Sequence[tuple[str, Text | str | None]], indent: str = "  ") -> None:

@@ -1,0 +1,86 @@
+"""A request of a notice ends in time, whatever the other side does."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from onceward.runtime.posting import cut_after, post
+
+
+class _Late(http.client.HTTPConnection):
+    """Connects only after its time is over, as where the first address of a host swallows what it gets."""
+
+    def __init__(self, port: int) -> None:
+        self.is_over = threading.Event()
+        super().__init__("127.0.0.1", port, timeout=5)
+
+    @property
+    def sock(self) -> socket.socket | None:
+        if isinstance(threading.current_thread(), threading.Timer):
+            self.is_over.set()
+        return self._sock
+
+    @sock.setter
+    def sock(self, sock: socket.socket | None) -> None:
+        self._sock = sock
+
+    def connect(self) -> None:
+        assert self.is_over.wait(20)
+        super().connect()
+
+
+@contextmanager
+def dripping() -> Iterator[int]:
+    """Give the port of a server that sends a header's byte now and then, and no whole reply."""
+    over = threading.Event()
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        server.settimeout(0.05)
+        peers: list[socket.socket] = []
+        while not over.is_set():
+            try:
+                peers.append(server.accept()[0])
+                peers[-1].sendall(b"HTTP/1.1 200 OK\r\nx-drip: ")
+            except TimeoutError:
+                pass
+            for peer in list(peers):
+                try:
+                    peer.sendall(b"x")
+                except OSError:
+                    peer.close()
+                    peers.remove(peer)
+        for peer in peers:
+            peer.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        over.set()
+        thread.join()
+        server.close()
+
+
+def test_a_reply_that_drips_is_cut() -> None:
+    with dripping() as port, pytest.raises(TimeoutError, match="no reply within"):
+        post(f"http://127.0.0.1:{port}/", b"{}", {}, seconds=0.2)
+
+
+def test_nothing_is_sent_over_a_connection_that_came_too_late() -> None:
+    """There was no socket to cut when its time was over; what came then had no end."""
+    with dripping() as port:
+        connection = _Late(port)
+        is_sent = False
+        with pytest.raises(TimeoutError, match="no reply within"), cut_after(0.1, connection):
+            is_sent = True
+        connection.close()
+
+    assert not is_sent

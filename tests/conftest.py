@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from onceward.cli.starting import spare_collections
 from onceward.testing.servers import PgBouncer, PostgresAddress, PostgresServer, unique_name
 from tests.engine.running import open_store
 from tests.recycled import catalog_of, emptied
@@ -36,6 +38,17 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("ONCEWARD_TEST_TIER", "commit"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from walking through twelve thousand tests, while they are made and after."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        spare_collections()
+        gc.enable()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

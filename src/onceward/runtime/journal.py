@@ -147,9 +147,7 @@ class Journal:
         if not self.worker.has_lease():
             await self.worker.may_start_steps()
         if not self._is_confirmed():
-            asked_at = self.worker.elapsed_s()
-            read, states = self.worker.read, self.worker.store.states
-            self._confirm(asked_at, await self.worker.insist(read, states, [self.run_id]))
+            self._confirm(*await self.worker.confirming.ask(self.run_id))
         self.check_usable()
 
     async def confirmed(self) -> None:

@@ -34,6 +34,7 @@ from onceward.runtime.children import Children, no_steering
 from onceward.runtime.claimed import claimed_row, hold_unreadable, is_fresh
 from onceward.runtime.commits import ThreadWriter, Writer
 from onceward.runtime.committer import Committer
+from onceward.runtime.confirming import Confirming
 from onceward.runtime.ends import Ends
 from onceward.runtime.execution import Execution
 from onceward.runtime.heartbeat import Heartbeat
@@ -116,7 +117,7 @@ class Worker(Leased):
         self.routes, self.routing = Routes(workflows), Routing(self)
         self.step_threads = Threads(settings.threads, "onceward-step")
         self.workflow_threads = Threads(settings.concurrency, "onceward-workflow")
-        self.matching = Matching(self)
+        self.matching, self.confirming = Matching(self), Confirming(self)
         self.counters, self.tracer = Counters(), tracer_found()
         self.redaction = Redaction((settings.redact or "").split())
         self.committer = Committer(

@@ -317,3 +317,63 @@ async def is_in(handle: RunHandle[Any], state: RunState) -> bool:
 async def is_held_anew(handle: RunHandle[Any], fence: int) -> bool:
     row = await handle.row()
     return row.state is RunState.HELD and row.fence > fence
+
+
+@pytest.mark.parametrize("is_started", [True, False], ids=["started", "of an event"])
+def test_arguments_that_no_longer_fit_hold_the_run_until_the_code_is_put_right(
+    store_url: str, is_started: bool
+) -> None:
+    """An event that was never compared fails its run; what fitted once was broken by a deploy."""
+    order: Any = {"id": "o-1"}
+
+    def app_with(annotation: Any) -> tuple[App, Any]:
+        app = make_app(store_url)
+
+        async def flow(ctx: Context, order: Any) -> str:
+            seen: str = await ctx.step.run("see", lambda: "seen")
+            await ctx.step.wait_for("go on", "go")
+            return seen
+
+        flow.__annotations__["order"] = annotation
+        return app, app.workflow(on="order")(flow)
+
+    def held_reason(run_id: str, app: App) -> str | None:
+        async def scenario() -> str | None:
+            await app.emit("go")
+            handle = app.run(run_id)
+            await eventually_async(lambda: is_in(handle, RunState.HELD))
+            return (await handle.row()).reason
+
+        return run_app(app, scenario)
+
+    async def begin() -> list[str]:
+        handles = [
+            await app.start(flow, order) if is_started else (await app.emit("order", order)).runs[0]
+            for _ in range(2)
+        ]
+        for handle in handles:
+            await eventually_async(lambda handle=handle: is_in(handle, RunState.WAITING))  # type: ignore[misc]
+        return [handle.run_id for handle in handles]
+
+    app, flow = app_with(dict[str, str])
+    to_mend, to_cancel = run_app(app, begin)
+    changed, _ = app_with(Order)
+    assert held_reason(to_mend, changed) == (
+        "code mismatch at the arguments: Argument 'order' of 'flow' is no "
+        "tests.engine.test_code_changes.Order: Object missing required field `cents`."
+    )
+
+    async def go_on() -> tuple[str, RunState]:
+        await app.run(to_cancel).cancel()
+        await eventually_async(lambda: is_in(app.run(to_cancel), RunState.CANCELLED))
+        await app.run(to_mend).answer("retry")
+        return await app.run(to_mend).result("15s"), await app.run(to_cancel).state()
+
+    app, flow = app_with(dict[str, str])
+    assert run_app(app, go_on) == ("seen", RunState.CANCELLED)
+
+
+@dataclass
+class Order:
+    id: str
+    cents: int

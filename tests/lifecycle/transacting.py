@@ -17,23 +17,27 @@ from tests.engine.ways import WAYS, file_of, plain_dsn
 WITHIN_S = 30
 
 
-def django(store: str) -> tuple[Any, Callable[..., Any]]:
-    """Set Django up on the store and give its connections, and a function that inserts a row by its cursor."""
-    from django.conf import settings
+def database_of(store: str) -> dict[str, Any]:
+    """Give a store's database as Django's settings say it."""
     from psycopg import conninfo
 
     if store.startswith("sqlite"):
-        database = {"ENGINE": "django.db.backends.sqlite3", "NAME": file_of(store)}
-    else:
-        parts = conninfo.conninfo_to_dict(plain_dsn(store))
-        database = {
-            "ENGINE": "django.db.backends.postgresql",
-            "NAME": str(parts["dbname"]),
-            "USER": str(parts["user"]),
-            "HOST": str(parts["host"]),
-            "PORT": str(parts["port"]),
-        }
-    settings.configure(DATABASES={"default": database})
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": file_of(store)}
+    parts = conninfo.conninfo_to_dict(plain_dsn(store))
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": str(parts["dbname"]),
+        "USER": str(parts["user"]),
+        "HOST": str(parts["host"]),
+        "PORT": str(parts["port"]),
+    }
+
+
+def django(store: str) -> tuple[Any, Callable[..., Any]]:
+    """Set Django up on the store and give its connections, and a function that inserts a row by its cursor."""
+    from django.conf import settings
+
+    settings.configure(DATABASES={"default": database_of(store)})
 
     def insert(connection: Any, thing: str) -> int:
         from django.db import transaction

@@ -27,7 +27,7 @@ from onceward.authoring.expect import RAISES, Label, Parts
 from onceward.authoring.made import MadeCalls
 from onceward.authoring.options import StepOptions
 from onceward.authoring.workflow import Workflow
-from onceward.core import codec, errors, promises
+from onceward.core import codec, errors, ids, promises
 from onceward.core.idempotency import business_parts
 from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
@@ -220,7 +220,7 @@ class Execution(Journal):
         return [task for task in (*self.branches.tasks(), *self._verbs) if not task.done()]
 
     async def _call_workflow(self) -> Any:
-        args, kwargs = self.workflow.unpack(self.event)
+        args, kwargs = self._arguments()
         fetch = self.workflow.policies.fetch
         if self.is_sync:
             sync_context = SyncContext(self, self.event)
@@ -230,6 +230,21 @@ class Execution(Journal):
         if fetch is not None:
             context.current = await context.step.run(FETCH, fetch, self.event, effect="pure")
         return await self.workflow.function(context, *args, **kwargs)
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Give the workflow's arguments, or hold a run whose arguments fitted the code once (RULINGS 24).
+
+        Raises:
+            HistoryMismatch: an event that nobody has compared before does not fit.
+        """
+        try:
+            return self.workflow.unpack(self.event)
+        except errors.HistoryMismatch as error:
+            if not self._history and not ids.is_start(self.event.source, self.event.id):
+                raise
+            self.hold_reason = f"code mismatch at the arguments: {error.what}"
+            self.stop("hold")
+            raise errors.Suspended("the run is held") from error
 
     def _after_fetch(self, fetch: Callable[[Event], Any]) -> Callable[..., Any]:
         """Give the plain function of the workflow with its fetch before it, for its thread."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from onceward.core.model import Millis, OutboxRow, StepRow
 from onceward.core.ports import Ask, Opening, Script
 from onceward.core.states import StepState
 from onceward.runtime.functions import FunctionFacts
+from onceward.runtime.records import one_line
 from onceward.runtime.threads import NotBegun, call_on
 from onceward.runtime.transactions.lending import lend, lend_async
 from onceward.runtime.transactions.links import (
@@ -31,6 +33,7 @@ from onceward.runtime.transactions.links import (
     check_dialect,
     check_idle,
     is_closed,
+    is_closed_inside,
     play,
     play_async,
 )
@@ -40,6 +43,8 @@ from onceward.runtime.transactions.recognise import names_of
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
     from onceward.runtime.worker import Worker
+
+_log = logging.getLogger("onceward.run")
 
 KIND = "transaction"
 
@@ -123,13 +128,14 @@ class TransactionTry:
     async def _committed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         execution = self._execution
         run = self._in_loop if self._facts.is_async else self._in_thread
-        missed = 0
+        missed, cause = 0, None
         while True:
             try:
                 value = await run(args, kwargs)
             except NotBegun:
                 await execution.durable()
             except Found as found:
+                self._tell_committed(cause)
                 return self._found(found)
             except (InDoubt, NotSealed) as error:
                 cause = error.__cause__ if isinstance(error, InDoubt) else None
@@ -181,6 +187,7 @@ class TransactionTry:
             worker.read, worker.store.settled, execution.run_id, execution.generation, self._frame.key
         )
         if record is not None and record.state is StepState.DONE:
+            self._tell_committed(error)
             execution.sealed(record)
             if self._frame.accepts:
                 worker.outbox.look_soon()
@@ -189,6 +196,15 @@ class TransactionTry:
             raise error
         execution.stop("lost")
         raise errors.Suspended("the run leaves memory; let this exception pass")
+
+    def _tell_committed(self, error: BaseException | None) -> None:
+        """Log what a commit raised that was one all the same: nobody else gets it."""
+        if error is not None:
+            run, line = self._execution.run, self._worker.redaction.text(one_line(error))
+            what = f"{self._what[0].lower()}{self._what[1:]}"
+            _log.warning(
+                "run %s of %s: %s is committed, and raised: %s", run.run_id, run.workflow, what, line
+            )
 
     async def _through(self, job: asyncio.Task[Any]) -> Any:
         """Wait for what may be given up until it commits, and not from then on."""
@@ -304,8 +320,8 @@ class TransactionTry:
             with contextlib.nullcontext() if self._marker else self._worker.store.alone():
                 if not self._execution.may_begin():
                     raise NotBegun
-                link.begin()
                 try:
+                    link.begin()  # half begun it is open as well, and Django's connections outlive this
                     return self._fill(link, args, kwargs)
                 except BaseException:
                     with contextlib.suppress(Exception):
@@ -315,7 +331,12 @@ class TransactionTry:
     def _fill(self, link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         execution = self._execution
         play(link, self._opened())
-        value = self._function(link.given, *args, **kwargs)
+        try:
+            value = self._function(link.given, *args, **kwargs)
+        except Exception as error:
+            if is_closed_inside(link):  # so that it is not taken for the database's, and tried again
+                raise self._closed() from error
+            raise
         self._check_not_closed(link)
         if inspect.isawaitable(value):
             raise self._must_be_async(value)
@@ -396,11 +417,14 @@ class TransactionTry:
 
     def _check_not_closed(self, link: Link | AsyncLink) -> None:
         if is_closed(link):
-            raise errors.TransactionMisuse(
-                f"The body of {self._what[0].lower()}{self._what[1:]} closed its connection.",
-                means="Nothing of it was committed, save what the body committed itself.",
-                todo="Leave the connection to Onceward, which commits, and closes it or gives it back.",
-            )
+            raise self._closed()
+
+    def _closed(self) -> errors.TransactionMisuse:
+        return errors.TransactionMisuse(
+            f"The body of {self._what[0].lower()}{self._what[1:]} closed its connection.",
+            means="Nothing of it was committed, save what the body committed itself.",
+            todo="Leave the connection to Onceward, which commits, and closes it or gives it back.",
+        )
 
     def _ended_or(self, error: Exception) -> Exception:
         """Give the error of a body that ended its transaction, or what it was that went wrong."""

@@ -61,8 +61,20 @@ class DjangoLink:
         return not self.given.get_autocommit()
 
     def begin(self) -> None:
-        """Begin as Django does, so that the body's ``atomic`` are savepoints; on SQLite with the lock."""
+        """Begin as Django does, so that the body's ``atomic`` are savepoints; on SQLite with the lock.
+
+        Raises:
+            TransactionMisuse: Django does not commit on this connection.
+        """
         self.given.close_if_unusable_or_obsolete()
+        if (
+            not self.given.get_autocommit()
+        ):  # the end of ``atomic`` would commit nothing, and say so to nobody
+            raise errors.TransactionMisuse(
+                f"Django's database {self.given.alias!r} has AUTOCOMMIT off.",
+                means="There the end of an atomic block commits nothing. Nothing was written.",
+                todo="Leave AUTOCOMMIT on, or give app.transactions(…) a function that connects.",
+            )
         if self.dialect == "sqlite":
             for statement in SQLITE_SETUP:
                 self._say(statement)

@@ -141,6 +141,8 @@ def is_closed(link: Link | AsyncLink) -> bool:
             return bool(given.is_closed())
         except Exception:  # noqa: BLE001 - of each driver its own
             return True
+    if is_closed_inside(link):
+        return True
     closed = getattr(given, "closed", False)  # psycopg, SQLAlchemy
     if closed is True:
         return True
@@ -151,6 +153,11 @@ def is_closed(link: Link | AsyncLink) -> bool:
     except Exception:  # noqa: BLE001 - of each driver its own
         return True
     return False
+
+
+def is_closed_inside(link: Link | AsyncLink) -> bool:
+    """Say whether it was closed in the middle of its transaction, and by code: only Django's connections know."""
+    return getattr(link.given, "closed_in_transaction", False) is True and link.is_busy()
 
 
 def check_open(link: Link | AsyncLink) -> None:

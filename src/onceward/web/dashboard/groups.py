@@ -48,7 +48,7 @@ HELD: tuple[tuple[str, Way], ...] = (
     (
         "code mismatch",
         Way(
-            "The code asks for another kind of step than was saved, or a saved result no longer fits its type.",
+            "The code asks for another kind of step than was saved, or a saved result or argument no longer fits its type.",
             "Deploy code that fits, then answer retry; or restart it.",
             "answer",
         ),

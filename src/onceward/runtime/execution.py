@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from onceward.authoring.context import Context, SyncContext
 from onceward.authoring.current import Frame, frame_var, session_var
 from onceward.authoring.event import Event
 from onceward.authoring.expect import RAISES, Label, Parts
 from onceward.authoring.made import MadeCalls
 from onceward.authoring.options import StepOptions
 from onceward.authoring.workflow import Workflow
-from onceward.core import codec, errors, ids, promises
+from onceward.core import codec, errors, promises
 from onceward.core.idempotency import business_parts
 from onceward.core.model import EventRow, Millis, RunRow, StepKey, StepRow
 from onceward.core.ports import Accept
@@ -35,6 +34,7 @@ from onceward.core.states import RunState, StepState
 from onceward.runtime import ending, fixed, promising, starts, waiting
 from onceward.runtime.body import call_body
 from onceward.runtime.branches import LAST_WORDS_ROUNDS, Branches
+from onceward.runtime.calling import call_workflow
 from onceward.runtime.cancel import Cancel
 from onceward.runtime.functions import facts_of, is_coroutine_function
 from onceward.runtime.journal import Journal
@@ -53,9 +53,6 @@ _log = logging.getLogger("onceward.run")
 
 CUT_SLACK, CUT_PATIENCE_MS = 2, 2_000
 """How long code may take to cut a step off again: twice the time of the first time, and a bit."""
-
-FETCH = "fetch current"
-"""The name of the step that fetches the current state of what an event is about."""
 
 CLEAN_UP_LOOK_S = 0.05
 """How often a run that is being cancelled looks whether its other branches have cleaned up."""
@@ -147,7 +144,7 @@ class Execution(Journal):
                     self.stopping = "deadline"
             if self.stopping is None and not ending.is_given_up(self.run):
                 try:
-                    value = await self._call_workflow()
+                    value = await call_workflow(self, is_known=bool(self._history))
                 finally:
                     if self.cancel.is_on:
                         await self._cleaned_up()
@@ -218,42 +215,6 @@ class Execution(Journal):
 
     def _left(self) -> list[asyncio.Task[Any]]:
         return [task for task in (*self.branches.tasks(), *self._verbs) if not task.done()]
-
-    async def _call_workflow(self) -> Any:
-        args, kwargs = self._arguments()
-        fetch = self.workflow.policies.fetch
-        if self.is_sync:
-            sync_context = SyncContext(self, self.event)
-            function = self.workflow.function if fetch is None else self._after_fetch(fetch)
-            return await self.worker.workflow_threads.run(function, (sync_context, *args), kwargs)
-        context = Context(self, self.event)
-        if fetch is not None:
-            context.current = await context.step.run(FETCH, fetch, self.event, effect="pure")
-        return await self.workflow.function(context, *args, **kwargs)
-
-    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Give the workflow's arguments, or hold a run whose arguments fitted the code once (RULINGS 24).
-
-        Raises:
-            HistoryMismatch: an event that nobody has compared before does not fit.
-        """
-        try:
-            return self.workflow.unpack(self.event)
-        except errors.HistoryMismatch as error:
-            if not self._history and not ids.is_start(self.event.source, self.event.id):
-                raise
-            self.hold_reason = f"code mismatch at the arguments: {error.what}"
-            self.stop("hold")
-            raise errors.Suspended("the run is held") from error
-
-    def _after_fetch(self, fetch: Callable[[Event], Any]) -> Callable[..., Any]:
-        """Give the plain function of the workflow with its fetch before it, for its thread."""
-
-        def function(context: SyncContext, *args: Any, **kwargs: Any) -> Any:
-            context.current = context.step.run(FETCH, fetch, self.event, effect="pure")
-            return self.workflow.function(context, *args, **kwargs)
-
-        return function
 
     def stop(self, why: str) -> None:
         """Unwind the code; nothing of it starts any more. What follows is decided by *why*."""

@@ -50,7 +50,7 @@ check: $(DEV) ## Lint, formatting and types
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy --strict
-	$(VENV)/bin/pyright tests/typing
+	$(VENV)/bin/pyright --pythonpath $(VENV)/bin/python tests/typing
 
 .PHONY: sim
 sim: $(DEV) ## Simulate crashes: make sim SEEDS=2000 FROM=0, or with a planted bug: BUG=no-fence

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from typing import Any
 
 import pytest
@@ -142,6 +144,32 @@ def test_a_run_says_what_it_waits_for(sqlite_url: str) -> None:
         packed = (await shop.app.start(shop.pack)).run_id
         await shop.stands(packed, "waiting")
         assert (await shop.console.run(packed)).waits_for == "warehouse.packed, for 'packed'"
+
+    run_app(shop.app, scenario)
+
+
+def test_a_run_whose_workflow_no_process_has_says_so(sqlite_url: str) -> None:
+    """It would wait for ever for a free process."""
+    older = Shop(sqlite_url)
+
+    @older.app.workflow
+    async def gone(ctx: Context) -> None:
+        await ctx.step.sleep("an hour", "1h")
+
+    async def before() -> str:
+        run = await older.app.start(gone)
+        await older.stands(run.run_id, "sleeping")
+        return run.run_id
+
+    run_id = run_app(older.app, before)
+    with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as file, file:
+        file.execute("update onceward_run set state = 'queued'")
+        file.execute("update onceward_queue set due_at = due_at - 3700000")
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> None:
+        found = await shop.console.run(run_id)
+        assert found.waits_for == "a process that has the workflow 'gone'; none that is alive is known to"
 
     run_app(shop.app, scenario)
 

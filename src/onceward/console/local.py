@@ -53,11 +53,12 @@ from onceward.console.views import (
 from onceward.core import asked
 from onceward.core.errors import NotFound
 from onceward.core.looks import DeliveriesFound, Listed, RecentDelivery, RunLook
-from onceward.core.model import DeliveryRow, EventRow, Millis, UnparsedRow
+from onceward.core.model import DeliveryRow, EventRow, Millis, UnparsedRow, WorkflowRow
 from onceward.core.ports import DeliveryFilter, Store
 from onceward.core.redact import Redaction
 from onceward.core.rules import WAITS_FOR_KEY
 from onceward.core.shown import shown
+from onceward.core.states import RunState
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -191,7 +192,14 @@ class LocalConsole:
         holder = None
         if row.reason == WAITS_FOR_KEY and row.key is not None:
             holder = await self._ask(store.holder, row.workflow, row.key)
-        waits_for = shaping.waits_for(row, current, one, self._app.worker.now_ms(), holder)
+        waits_for = shaping.waits_for(
+            row,
+            current,
+            one,
+            self._app.worker.now_ms(),
+            holder,
+            is_served=row.state is not RunState.QUEUED or await self._is_served(row.workflow),
+        )
         return RunDetail(
             run=shape.run(one),
             event=None if event is None else shaping.event_summary(event),
@@ -215,6 +223,13 @@ class LocalConsole:
             is_stale=row.is_stale,
             replays=[run for run in siblings if run.replay_of == run_id],
         )
+
+    async def _is_served(self, workflow: str) -> bool:
+        found: WorkflowRow | None = next(
+            (row for row in await self._ask(self._store.workflows) if row.name == workflow), None
+        )
+        processes = await self._ask(self._store.processes)
+        return shaping.is_served(found, processes, self._app.worker.now_ms())
 
     async def runs_by_id(self, run_ids: Sequence[str]) -> list[RunSummary]:
         """Give these runs, newest first, as far as they are there."""

@@ -45,6 +45,7 @@ from onceward.core.model import (
     StepRow,
     UnparsedRow,
     WaitRow,
+    WorkflowRow,
 )
 from onceward.core.notices import NoticeAddressRow, NoticeRow
 from onceward.core.plan import handed_key
@@ -406,12 +407,30 @@ def verb_views(run: RunRow) -> list[VerbView]:
     return views
 
 
+LATE_MS = 30_000
+"""A run that is due for so long is not claimed in the usual course of things."""
+
+
+def is_served(workflow: WorkflowRow | None, processes: Sequence[ProcessRow], now: Millis) -> bool:
+    """Give whether a process that is alive is known to have a workflow: the last that registered it is noted."""
+    if workflow is None:
+        return False
+    return any(row.lease_until >= now and row.started_at == workflow.seen_at for row in processes)
+
+
 def waits_for(
-    run: RunRow, steps: Sequence[StepRow], listed: Listed, now: Millis, holder: str | None = None
+    run: RunRow,
+    steps: Sequence[StepRow],
+    listed: Listed,
+    now: Millis,
+    holder: str | None = None,
+    *,
+    is_served: bool = True,
 ) -> str | None:
     """Say in words what a run waits for, without times, which everybody shows in their own way.
 
-    None where it has ended or runs. *holder* is the run that has its key.
+    None where it has ended or runs. *holder* is the run that has its key; *is_served* is whether a
+    process has its workflow.
     """
     open_steps = [row for row in steps if row.state is StepState.OPEN]
     labels = ", ".join(repr(str(row.key)) for row in open_steps[:5]) or "a step"
@@ -434,6 +453,9 @@ def waits_for(
             return f"its key {run.key!r}{has_it}"
         if run.reason is not None:
             return run.reason
-        is_due = listed.due_at is not None and listed.due_at <= now
-        return "a free process" if is_due else "its time"
+        if listed.due_at is None or listed.due_at > now:
+            return "its time"
+        if not is_served and listed.due_at + LATE_MS <= now:
+            return f"a process that has the workflow {run.workflow!r}; none that is alive is known to"
+        return "a free process"
     return None

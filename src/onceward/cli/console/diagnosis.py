@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from onceward.console.shaping import LATE_MS, is_served
 from onceward.core.looks import RunLook
 from onceward.core.model import Millis, ProcessRow, WorkflowRow
 from onceward.core.notices import HORIZON_MS, SEEN_EVERY_MS
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 WHOLE_MAX = 5_000
 """A store with no more runs than this is looked at whole."""
 
-LATE_MS = 30_000
-"""A run that is due and that nobody took for so long waits for somebody who does not come."""
 
 STUCK_MAX = 1_000
 
@@ -176,8 +175,7 @@ def _why_stuck(
     late = f"due for {(now - listed.due_at) // 1000} s and nobody claims it"
     if not alive:
         return f"{late}: no process is alive", "Start one: onceward worker MODULE:APP"
-    registered = workflows.get(run.workflow)
-    if registered is None or registered.seen_at not in {row.started_at for row in alive}:
+    if not is_served(workflows.get(run.workflow), alive, now):
         return (
             f"{late}: no process that is alive is known to have the workflow {run.workflow!r}",
             f"Start one whose code has it, or end the run: onceward runs cancel {run.run_id}",

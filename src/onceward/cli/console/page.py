@@ -106,7 +106,8 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
             )
     if detail.waits_for is not None:
         heading("Waits for")
-        due = "" if run.due_at is None or run.state == "held" else f", until {_time(run.due_at, now)}"
+        until = "due" if run.state == "queued" else "until"
+        due = "" if run.due_at is None or run.state == "held" else f", {until} {_time(run.due_at, now)}"
         say(f"  {detail.waits_for}{due}")
     for step in detail.steps:
         if run.state == "backoff" and step.state == "open" and step.failure is not None:

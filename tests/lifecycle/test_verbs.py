@@ -39,7 +39,7 @@ class Stage:
         self.worker = App(store, **settings)
         self.operators = [App(store, **settings) for _ in range(2)]
         self.gate = asyncio.Event()
-        self.is_changed = False
+        self.is_changed = self.has_slept = False
         self.fails = True
         self.bodies: Counter[str] = Counter()
         self._stack = AsyncExitStack()
@@ -78,8 +78,11 @@ class Stage:
     async def changed(self, ctx: Context) -> None:
         if self.is_changed:
             await ctx.step.run("x", self.body, "x")
-        else:
-            self.is_changed = True  # a deploy while it sleeps
+            return
+        is_first, self.has_slept = not self.has_slept, True
+        self.is_changed = True  # a deploy while it sleeps
+        await ctx.step.sleep("x", "50ms")
+        while is_first:  # a commit that was slow left so little of it that the run stayed in memory
             await ctx.step.sleep("x", "50ms")
 
     async def failing(self, ctx: Context) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from onceward.cli.console import diagnosis
 from onceward.cli.console.promises import PROMISES, ROWS
+from onceward.console.shaping import LATE_MS
 from onceward.core.model import ProcessRow, WorkflowRow
 from onceward.core.notices import SEEN_EVERY_MS, NoticeAddressRow
 from onceward.core.states import RunState
@@ -25,7 +26,7 @@ from tests.stores.factories import Factory, Postgres, SqliteFile
 __all__ = ["sqlite_url"]
 
 CONTRACT = Path(__file__).resolve().parents[2] / "docs" / "contract.md"
-LATE = START + diagnosis.LATE_MS + 1
+LATE = START + LATE_MS + 1
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import uvicorn
+from uvicorn.supervisors.statreload import StatReload
 
+from onceward.cli import reloading
 from onceward.sources import Stripe
 from tests.cli.running import SHOP, Running, ask, onceward, running
 from tests.helpers import eventually
@@ -91,6 +96,25 @@ def test_it_serves_the_code_as_it_is_now(shop: Path) -> None:
     assert "Traceback" not in server.said().split("as it is now")[0]
     assert status == 0
     eventually(lambda: not is_listened_on(port), what="the end of the serving process")
+
+
+def test_a_change_while_it_starts_again_is_seen(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has read the file by then, so nothing else would bring the change in."""
+    monkeypatch.chdir(shop)
+    monkeypatch.setattr(reloading._Reload, "_end", lambda reload: None)
+
+    def started(reload: StatReload) -> None:
+        reload.mtimes = {}
+        write(shop, SHOP + APPROVE)
+
+    monkeypatch.setattr(StatReload, "restart", started)
+    config = uvicorn.Config("shop:app", log_config=None, reload=True, reload_dirs=[str(shop)])
+    config.reload_delay = 0
+    with contextlib.closing(socket.socket()) as listener:
+        reload = reloading._Reload(config, "shop:app", {}, listener)
+        assert not reload.should_restart()
+        reload.restart()
+        assert reload.should_restart() == [shop / "shop.py"]
 
 
 def is_listened_on(port: int) -> bool:

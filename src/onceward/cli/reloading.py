@@ -72,12 +72,15 @@ class _Reload(StatReload):
     ) -> None:
         self._child = functools.partial(_serve_once, app, dict(given))
         super().__init__(config, target=functools.partial(self._child, is_first=True), sockets=[listener])
+        self.mtimes = self._times()
 
     def restart(self) -> None:
         """End the process, and start one with the code as it is now."""
         self._end()
         self.target = functools.partial(self._child, is_first=False)
+        seen = self._times()
         super().restart()
+        self.mtimes = seen  # from before the process reads the files: a change since then is not missed
 
     def shutdown(self) -> None:
         """End the process, and everything."""
@@ -90,6 +93,13 @@ class _Reload(StatReload):
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
+
+    def _times(self) -> dict[Path, float]:
+        times = {}
+        for path in self.iter_py_files():
+            with contextlib.suppress(OSError):
+                times[path] = path.stat().st_mtime
+        return times
 
     def iter_py_files(self) -> Iterator[Path]:
         """Give the Python files below the current folder."""

@@ -85,7 +85,8 @@ class Arrivals:
             body=None if incoming[0].payload_is_body else request.body,
             sent_at=verified.sent_at_ms,
         )
-        rows = [self._event(source, one, request, hashed, now) for one in incoming]
+        trace = traceparent(worker.tracer)
+        rows = [self._event(source, one, request, hashed, now, trace) for one in incoming]
         accepts = [
             worker.routing.accept(
                 row, [first if part == 0 else _part(first, row.id, part)], version=one.version
@@ -104,7 +105,9 @@ class Arrivals:
             ]
         )
 
-    def _event(self, source: str, one: Incoming, request: HttpRequest, hashed: str, now: int) -> EventRow:
+    def _event(
+        self, source: str, one: Incoming, request: HttpRequest, hashed: str, now: int, trace: str | None
+    ) -> EventRow:
         if one.payload_is_body:
             payload, content_hash = _text_of(request.body), hashed
         else:
@@ -123,7 +126,7 @@ class Arrivals:
             # An id that is derived leaves out what differs between attempts: no clash to see there.
             content_hash=None if one.id_is_derived else content_hash,
             id_is_signed=one.id_is_signed,
-            trace=traceparent(self._worker().tracer),
+            trace=trace,
         )
 
     def _kept(

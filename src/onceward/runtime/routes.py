@@ -54,6 +54,8 @@ class Routes:
         self.registrations = registrations
         stored = {}
         for row in rows:
+            if row.name in self._workflows:
+                continue  # the code at hand counts
             triggers = tuple(Trigger.from_data(data) for data in msgspec.json.decode(row.triggers))
             stored[row.name] = Route(row.name, triggers, row.deadline_ms, Rules.from_text(row.rules))
         self._rebuild(stored)

@@ -45,8 +45,8 @@ class AppIntake:
     ) -> arrival.Accepted:
         """Store the events with their runs and this delivery; return when all are durable."""
         try:
-            counters = self._app.worker.counters
-            tracer = self._app.worker.tracer
+            worker = self._app.worker
+            tracer = worker.tracer
             if tracer is None:
                 accepted = await self._app.arrivals.accept(source, request, incoming, verified)
             else:
@@ -56,7 +56,7 @@ class AppIntake:
                         safely(span.stored, accepted.outcome)
         except errors.ConfigError as error:
             raise _not_open() from error
-        counters.deliveries.add(source, accepted.outcome)
+        worker.counters.deliveries.add(source, accepted.outcome)
         if failpoints.is_armed():
             failpoints.hit("accept.before_reply")
         return accepted

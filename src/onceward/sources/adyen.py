@@ -53,6 +53,7 @@ class Adyen(Source):
     docs_url: ClassVar[str] = "https://docs.adyen.com/development-resources/webhooks/verify-hmac-signatures"
     docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(days=30)
+    retry_docs: ClassVar[str] = "https://docs.adyen.com/development-resources/webhooks/troubleshoot"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
     is_batching: ClassVar[bool] = True
 

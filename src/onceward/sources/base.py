@@ -63,6 +63,8 @@ class Source(ABC):
     docs_date: ClassVar[str] = ""
     # How long the provider tries again by itself, and how long it waits for a reply; None: unknown.
     retry_horizon: ClassVar[timedelta | None] = None
+    # The page of the provider's that says how long it tries again; empty: none was found that does.
+    retry_docs: ClassVar[str] = ""
     reply_deadline: ClassVar[timedelta | None] = None
     # Whether one delivery may hold several events, and whether the provider promises their order.
     is_batching: ClassVar[bool] = False

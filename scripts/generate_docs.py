@@ -427,7 +427,8 @@ def sources_page() -> str:
         facts = [
             shown_length(tolerance_of(source)),
             "yes" if source.is_batching else "",
-            shown_length(source.retry_horizon),
+            ("" if source.retry_docs else "~" if source.retry_horizon else "")
+            + shown_length(source.retry_horizon),
             shown_length(source.reply_deadline),
         ]
         rows.append(f"| [`{kind}`](#{kind.replace('_', '-')}) | {' | '.join(facts)} |")
@@ -437,7 +438,8 @@ def sources_page() -> str:
             f"### {kind}\n\n{text_of(source)}\n\n"
             f'`{source.__name__}(…)`, or `create("{kind}", …)`.'
             + (f" Options: {', '.join(f'`{name}`' for name in options)}." if options else "")
-            + f"\n{places_of(source)}[Documentation]({source.docs_url}){compared}.\n"
+            + f"\n{places_of(source)}[Documentation]({source.docs_url}){compared}"
+            + (f", and [of its retries]({source.retry_docs}).\n" if source.retry_docs else ".\n")
         )
     newline = "\n"
     return f"""# Sources
@@ -449,7 +451,7 @@ provider are two names. All take `secrets=`, several during a rotation, or `inse
 | --- | --- | --- | --- | --- |
 {newline.join(rows)}
 
-Empty: no, not said, or not known. A sender that signs no time can be replayed for ever; the event's id
+Empty: no, not said, or not known. `~`: no page of the sender's was found that says so. A sender that signs no time can be replayed for ever; the event's id
 is then the only defence, so identities are kept for good. A sender that is not here: [write your own
 source](../write-a-source.md).
 

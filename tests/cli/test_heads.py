@@ -26,6 +26,7 @@ class Server(NamedTuple):
     state: ServerState
     held: asyncio.Event
     writers: list[asyncio.StreamWriter]
+    headers: list[list[tuple[bytes, bytes]]]
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -43,10 +44,12 @@ async def served(protocol: type[asyncio.Protocol]) -> AsyncIterator[Server]:
     """Serve an application that reads each body and answers when it is told to."""
     held = asyncio.Event()
     held.set()
+    headers: list[list[tuple[bytes, bytes]]] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         while (await receive()).get("more_body"):
             pass
+        headers.append(list(scope["headers"]))
         await held.wait()
         await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
@@ -62,7 +65,7 @@ async def served(protocol: type[asyncio.Protocol]) -> AsyncIterator[Server]:
 
     server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0)
     try:
-        yield Server(server.sockets[0].getsockname()[1], state, held, writers)
+        yield Server(server.sockets[0].getsockname()[1], state, held, writers, headers)
     finally:
         held.set()
         for one in list(state.connections):
@@ -189,3 +192,37 @@ async def test_who_sends_a_little_ahead_is_answered_in_order() -> None:
         await write(writer, one * 100, HEAD + b"Connection: close\r\nContent-Length: 0\r\n\r\n")
 
         assert (await what_comes(reader)).count(b"HTTP/1.1 202") == 101
+
+
+@pytest.mark.parametrize("protocol", [FAST, BoundedH11])
+async def test_a_trailer_is_no_header(protocol: type[asyncio.Protocol]) -> None:
+    async with served(protocol) as server:
+        reader, writer = await server.connect()
+        last = HEAD + b"Connection: close\r\nContent-Length: 0\r\n\r\n"
+        await write(writer, CHUNKED, b"0\r\nX-Signature: y\r\nHost: z\r\n\r\n", last)
+
+        assert (await what_comes(reader)).count(b"HTTP/1.1 202") == 2
+        assert [sorted(dict(seen)) for seen in server.headers] == [
+            [b"host", b"transfer-encoding"],
+            [b"connection", b"content-length", b"host"],
+        ]
+        assert {value for seen in server.headers for name, value in seen if name == b"host"} == {b"x"}
+
+
+# By uvloop a write to a connection that is gone is an exception.
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])
+@pytest.mark.parametrize("count", [3, 1000], ids=["hung up", "cut off"])
+async def test_a_reply_to_who_is_gone_is_no_exception(count: int, caplog: pytest.LogCaptureFixture) -> None:
+    async with served(FAST) as server:
+        server.held.clear()
+        _, writer = await server.connect()
+        connection = server.sole()
+        await write(writer, (HEAD + b"Content-Length: 0\r\n\r\n") * count)
+        await until(lambda: bool(connection.pipeline))
+        if count == 3:
+            writer.transport.abort()
+        await until(lambda: not server.state.connections)
+        server.held.set()
+        await until(lambda: not connection.tasks)
+
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []

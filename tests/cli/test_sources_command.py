@@ -27,9 +27,9 @@ def test_every_kind_is_listed_with_its_options() -> None:
     status, text = told()
 
     assert status == 0
-    assert [line.split()[0] for line in text.splitlines()[1:-2]] == list(kinds())
+    assert [line.split()[0] for line in text.splitlines()[1:-3]] == list(kinds())
     [hubspot] = [line.split() for line in text.splitlines() if line.startswith("hubspot")]
-    assert hubspot == ["hubspot", "-", "yes", "1d", "5s", "public_url", "tolerance"]
+    assert hubspot == ["hubspot", "-", "yes", "3d", "5s", "public_url", "tolerance"]
 
 
 def test_the_list_as_json_says_the_same_as_the_classes() -> None:
@@ -44,12 +44,22 @@ def test_one_kind_as_json() -> None:
     square = facts("square")
     assert square["options"] == {"public_url": "none"}
     assert square["examples"] == ["payment.updated", "order.created", "refund.created"]
-    assert (square["retry_horizon"], square["reply_deadline"]) == ("1d", "10s")
+    assert (square["retry_horizon"], square["reply_deadline"]) == ("3d", "10s")
     assert square["handshake"] is None
     assert facts("microsoft_graph")["handshake"] == "unverified"
     assert facts("aws_sns")["handshake"] == "verified"
     assert facts("paddle")["options"] == {"tolerance": "5m"}
     assert facts("hmac")["options"]["header"] is None
+
+
+def test_what_no_page_of_a_sender_says_of_its_retries_is_told_as_that() -> None:
+    [paypal] = [line.split() for line in told()[1].splitlines() if line.startswith("paypal")]
+
+    assert paypal[3] == "~3d"
+    assert "  retries     3d (no page of the sender's was found that says so)\n" in told("paypal")[1]
+    assert "  retries     none published\n" in told("github")[1]
+    assert f"  retries     1h 25m ({facts('zoom')['retry_docs']})\n" in told("zoom")[1]
+    assert facts("paypal")["retry_docs"] is None
 
 
 @pytest.mark.parametrize("kind", kinds())

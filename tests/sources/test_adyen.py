@@ -47,6 +47,20 @@ PLATFORM = {
     "timestamp": "2026-02-03T04:05:07.000Z",
     "type": "balancePlatform.transfer.created",
 }
+# Adyen's documentation, "Signing notifications with HMAC" of its classic platforms, to the byte.
+CLASSIC = (
+    b'{"eventDate":"2018-07-09T12:07:27+02:00","eventType":"ACCOUNT_HOLDER_CREATED","executingUserKey":"ws",'
+    b'"live":false,"pspReference":"9915311308462016","content":{"invalidFields":[],"pspReference":'
+    b'"9915311308462016","accountCode":"9915311308462024","accountHolderCode":'
+    b'"6750d8cf-80ab-4a34-b2c5-f8a1f37a79da","accountHolderDetails":{"bankAccountDetails":[],"email":'
+    b'"testEmail@gmail.com","individualDetails":{"name":{"firstName":"TestFirstName","gender":"MALE",'
+    b'"lastName":"TestData"}},"merchantCategoryCode":"7999"},"accountHolderStatus":{"status":"Active",'
+    b'"processingState":{"disabled":false,"processedFrom":{"currency":"EUR","value":0},"processedTo":'
+    b'{"currency":"EUR","value":0},"tierNumber":0},"payoutState":{"allowPayout":false,"disabled":false,'
+    b'"tierNumber":0},"events":[]},"legalEntity":"Individual","verification":{}}}'
+)
+CLASSIC_KEY = "79A3EAF309C43708726A8C284C0D72618696A12E840DFA1DF3A158AFA3B577DA"
+CLASSIC_HEADERS = {"HmacSignature": "A2bHr0WPlKg1fJLVEDReVAdUDWt3znmsuYvp2KdihXY=", "Protocol": "HmacSHA256"}
 
 
 def body(*items: object) -> bytes:
@@ -107,6 +121,20 @@ def test_a_change_of_any_signed_field_is_refused_wherever_the_item_stands(field:
     check_of(request(changed))
     check_of(request(AUTHORISATION, changed))
     check_of(request(changed, AUTHORISATION))
+
+
+def test_the_published_event_of_classic_platforms_verifies_and_is_read() -> None:
+    source = Adyen(secrets=[KEY, CLASSIC_KEY])
+    delivery = HttpRequest.of(CLASSIC, CLASSIC_HEADERS)
+
+    assert source.verify(delivery, 0).secret_index == 1
+    [event] = source.normalize(delivery)
+    assert (event.type, event.subject) == ("ACCOUNT_HOLDER_CREATED", "6750d8cf-80ab-4a34-b2c5-f8a1f37a79da")
+    assert (event.occurred_at_ms, event.id_is_derived) == (1_531_130_847_000, True)
+    assert event == source.normalize(HttpRequest.of(CLASSIC))[0]
+    assert event.id != source.normalize(HttpRequest.of(CLASSIC.replace(b"CREATED", b"UPDATED")))[0].id
+    check_of(HttpRequest.of(CLASSIC + b" ", CLASSIC_HEADERS))
+    assert Adyen(secrets=CLASSIC_KEY).sign(CLASSIC, 0)["HmacSignature"] == CLASSIC_HEADERS["HmacSignature"]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,18 @@ EVENT = {
     "notification_id": "ntf_01h",
     "data": {"id": "txn_01h"},
 }
+# PaddleHQ/paddle-go-sdk, example_webhook_verifier_test.go: a whole delivery.
+DELIVERY = (
+    b'{"data":{"id":"pri_01hsdn96k2hxjzsq5yerecdj9j","name":null,"status":"active","quantity":{"maximum":999999,'
+    b'"minimum":1},"tax_mode":"account_setting","product_id":"pro_01hsdn8qp7yydry3x1yeg6a9rv","unit_price":'
+    b'{"amount":"1000","currency_code":"USD"},"custom_data":null,"description":"testing","import_meta":null,'
+    b'"trial_period":null,"billing_cycle":{"interval":"month","frequency":1},"unit_price_overrides":[]},'
+    b'"event_id":"evt_01hsdn97563968dy0szkmgjwh3","event_type":"price.created","occurred_at":'
+    b'"2024-03-20T10:07:35.590857Z","notification_id":"ntf_01hsdn977e920kbgzt6r6c9rqc"}'
+)
+DELIVERY_KEY = "pdl_ntfset_01hsdn8d43dt7mezr1ef2jtbaw_hKkRiCGyyRhbFwIUuqiTBgI7gnWoV0Gr"
+DELIVERY_HEADER = "ts=1710929255;h1=6c05ef8fa83c44d751be6d259ec955ce5638e2c54095bf128e408e2fce1589c8"
+DELIVERY_MS = 1_710_929_255_000
 
 
 def request(header: str, body: bytes = b"hello-world") -> HttpRequest:
@@ -45,6 +57,23 @@ def test_the_published_vector_verifies() -> None:
     verified = SOURCE.verify(request(HEADER), NOW_MS)
 
     assert (verified.secret_index, verified.sent_at_ms) == (2, NOW_MS)
+
+
+def test_the_published_delivery_verifies_and_is_read() -> None:
+    source = Paddle(secrets=["other", DELIVERY_KEY])
+    delivery = request(DELIVERY_HEADER, DELIVERY)
+
+    assert source.verify(delivery, DELIVERY_MS).secret_index == 1
+    [event] = source.normalize(delivery)
+    assert (event.id, event.type, event.subject, event.occurred_at_ms) == (
+        "evt_01hsdn97563968dy0szkmgjwh3",
+        "price.created",
+        "pri_01hsdn96k2hxjzsq5yerecdj9j",
+        1_710_929_255_590,
+    )
+    for at_ms, raw in ((DELIVERY_MS + 301_000, DELIVERY), (DELIVERY_MS, DELIVERY.replace(b"1000", b"1"))):
+        with pytest.raises(SignatureInvalid):
+            source.verify(request(DELIVERY_HEADER, raw), at_ms)
 
 
 @pytest.mark.parametrize("header", [f"{HEADER};h2=x;new", HEADER.replace(";", "; "), f"x==;{HEADER}"])

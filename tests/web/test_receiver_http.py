@@ -206,6 +206,29 @@ def test_a_genuine_body_that_cannot_be_read_is_a_400(served: Served) -> None:
     assert_nothing_stored(served)
 
 
+@pytest.mark.parametrize("value", [rb'"\ud83d"', b"1e999", b"9" * 5000], ids=["half a pair", "float", "int"])
+def test_json_that_no_store_could_keep_is_kept_as_it_came(served: Served, value: bytes) -> None:
+    body = b'{"id": "evt_1", "type": "invoice.paid", "note": %b}' % value
+    served.intake.unparsed.clear()
+
+    reply = served.deliver("stripe", body)
+
+    assert (reply.status, reply.json()) == (202, {"events": []})
+    [(name, request, reason, _)] = served.intake.unparsed
+    assert (name, request.body) == ("stripe", body)
+    assert "is JSON that no store could keep" in reason
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"-Infinity", rb'"\x"', b"\xff", b"[" * 40_000 + b"]" * 40_000])
+def test_what_is_no_json_is_refused_all_the_same(served: Served, value: bytes) -> None:
+    served.intake.unparsed.clear()
+
+    reply = served.deliver("stripe", b'{"id": "evt_1", "type": "invoice.paid", "note": %b}' % value)
+
+    assert_problem(reply, 400, "body_malformed")
+    assert served.intake.unparsed == []
+
+
 def test_an_unreadable_body_that_is_not_genuine_is_a_401(served: Served) -> None:
     reply = served.post("/hooks/stripe", b"not json", signed(secret="whsec_wrong"))
 

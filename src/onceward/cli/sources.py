@@ -53,6 +53,7 @@ def facts(source: type[Source]) -> dict[str, Any]:
         "is_batching": source.is_batching,
         "is_ordered": source.is_ordered,
         "retry_horizon": length(source.retry_horizon),
+        "retry_docs": source.retry_docs or None,
         "reply_deadline": length(source.reply_deadline),
         "options": {
             name: None if one.default is inspect.Parameter.empty else _default(source, one)
@@ -118,7 +119,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             row["kind"],
             row["handshake"] or "-",
             "yes" if row["is_batching"] else "-",
-            row["retry_horizon"] or "?",
+            _retries(row),
             row["reply_deadline"] or "?",
             " ".join(row["options"]) or "-",
         )
@@ -128,7 +129,13 @@ def _table(rows: list[dict[str, Any]]) -> str:
     lines = [
         "  ".join([*(c.ljust(w) for c, w in zip(line, widths, strict=False)), line[-1]]) for line in cells
     ]
-    return "\n".join([*lines, "", "One of them: onceward sources KIND"])
+    about = "?: not known; ~: no page of the sender's was found that says so"
+    return "\n".join([*lines, "", about, "One of them: onceward sources KIND"])
+
+
+def _retries(told: dict[str, Any]) -> str:
+    """Give how long the provider tries again, and whether a page of its own says so."""
+    return f"{'' if told['retry_docs'] else '~'}{told['retry_horizon']}" if told["retry_horizon"] else "?"
 
 
 def _options(options: dict[str, str | None]) -> str:
@@ -138,14 +145,15 @@ def _options(options: dict[str, str | None]) -> str:
 
 def _page(told: dict[str, Any], source: type[Source]) -> str:
     about = inspect.getdoc(source) or ""
-    horizon, deadline = told["retry_horizon"] or "not known", told["reply_deadline"] or "not known"
+    horizon, deadline = told["retry_horizon"], told["reply_deadline"] or "not known"
+    said = told["retry_docs"] or "no page of the sender's was found that says so"
     lines = [
         f"{told['kind']}: {about.partition(chr(10))[0]}",
         "",
         f"  scheme      {told['scheme']}",
         f"  asks        {told['handshake'] or 'nothing'}",
         f"  batches     {'yes' if told['is_batching'] else 'no'}",
-        f"  retries     {horizon}",
+        f"  retries     {f'{horizon} ({said})' if horizon else 'none published'}",
         f"  reply in    {deadline}",
         f"  options     {_options(told['options'])}",
         f"  docs        {told['docs_url']}" + (f" ({told['docs_date']})" if told["docs_date"] else ""),

@@ -100,6 +100,14 @@ class BodyMalformed(OncewardError):
     title = "The request cannot be read"
 
 
+class BodyNotStorable(BodyMalformed):
+    """The request is genuine and JSON, and holds what no store could keep as a payload.
+
+    Half a surrogate pair, a number out of range: its sender may write them, and would only send the same
+    again, so the receiver keeps the delivery as unparsed.
+    """
+
+
 class KeyUnavailable(SignatureInvalid):
     """The sender's public key could not be had, so a delivery could not be judged; nothing was stored.
 

@@ -32,7 +32,7 @@ _SIGNED = ("pspReference", "originalReference", "merchantAccountCode", "merchant
 
 
 class Adyen(Source):
-    """Webhooks of Adyen: payments (standard), and platforms, transfers, management.
+    """Webhooks of Adyen: payments (standard), and platforms (classic ones too), transfers, management.
 
     Args:
         name: see `Source`.
@@ -53,6 +53,7 @@ class Adyen(Source):
     docs_url: ClassVar[str] = "https://docs.adyen.com/development-resources/webhooks/verify-hmac-signatures"
     docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(days=30)
+    retry_docs: ClassVar[str] = "https://docs.adyen.com/development-resources/webhooks/troubleshoot"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
     is_batching: ClassVar[bool] = True
 
@@ -226,14 +227,16 @@ def _lower(success: object) -> str:
 
 
 def _platform_event(body: dict[str, Any]) -> Incoming:
-    data = body.get("data")
+    # Classic platforms write eventType, eventDate and content for what the newer call type and data.
+    data = body.get("data", body.get("content"))
     about = data if isinstance(data, dict) else {}
+    times = (about.get("creationDate"), body.get("timestamp"), body.get("eventDate"))
     return Incoming(
         id=derived_id("adyen", {name: value for name, value in body.items() if name != "timestamp"}),
-        type=identifier(body.get("type"), 'the field "type"'),
+        type=identifier(body.get("type", body.get("eventType")), 'the field "type" or "eventType"'),
         payload=body,
         payload_is_body=True,
-        subject=subject_or_none(about.get("id")),
-        occurred_at_ms=iso_or_none(about.get("creationDate")) or iso_or_none(body.get("timestamp")),
+        subject=subject_or_none(about.get("id")) or subject_or_none(about.get("accountHolderCode")),
+        occurred_at_ms=next((at for at in map(iso_or_none, times) if at is not None), None),
         id_is_derived=True,
     )

@@ -67,7 +67,9 @@ class AwsSns(Source):
     kind: ClassVar[str] = "aws_sns"
     docs_url: ClassVar[str] = "https://docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message.html"
     docs_date: ClassVar[str] = "2026-10-31"
+    # The most that a delivery policy for HTTP may say.
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=1)
+    retry_docs: ClassVar[str] = "https://docs.aws.amazon.com/sns/latest/dg/sns-message-delivery-retries.html"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=15)
     handshake_phase: ClassVar[Literal["verified", "unverified"]] = "verified"
 

@@ -19,6 +19,7 @@ through them without a server. Writing one of your own takes a dozen lines::
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ import msgspec
 
 from onceward.core import ids
 from onceward.core.arrival import Incoming, Outcome, Verified
-from onceward.core.errors import BodyMalformed, ConfigError
+from onceward.core.errors import BodyMalformed, BodyNotStorable, ConfigError
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.core.triggers import Trigger
 from onceward.sources.parts.secret import secrets_from
@@ -63,6 +64,8 @@ class Source(ABC):
     docs_date: ClassVar[str] = ""
     # How long the provider tries again by itself, and how long it waits for a reply; None: unknown.
     retry_horizon: ClassVar[timedelta | None] = None
+    # The page of the provider's that says how long it tries again; empty: none was found that does.
+    retry_docs: ClassVar[str] = ""
     reply_deadline: ClassVar[timedelta | None] = None
     # Whether one delivery may hold several events, and whether the provider promises their order.
     is_batching: ClassVar[bool] = False
@@ -247,16 +250,36 @@ def parse_json(raw: bytes) -> Any:
     """Give the JSON value that *raw* holds.
 
     Raises:
-        BodyMalformed: it is not UTF-8 JSON, or nested too deeply.
+        BodyMalformed: it is not UTF-8 JSON, or nested too deeply. `BodyNotStorable`, a kind of it, when
+            it is JSON that holds half a surrogate pair or a number out of range.
     """
     try:
         return msgspec.json.decode(raw)
     except (ValueError, RecursionError) as error:
+        if _is_json(raw):
+            raise BodyNotStorable(
+                f"The body of {len(raw)} bytes is JSON that no store could keep: {error}.",
+                means="It holds half a surrogate pair, or a number out of range.",
+                todo="Look at the delivery, which is kept as it came, and tell its sender.",
+            ) from error
         raise BodyMalformed(
             f"The body of {len(raw)} bytes is not readable JSON: {error}.",
             means="The delivery was genuine but cannot be understood; nothing was stored.",
             todo="Compare the source's format with what the sender is set to send.",
         ) from error
+
+
+def _is_json(raw: bytes) -> bool:
+    """Say whether *raw* is JSON by its grammar (RFC 8259), whatever its texts and numbers are worth."""
+    try:
+        json.loads(raw.decode("utf-8"), parse_float=str, parse_int=str, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:

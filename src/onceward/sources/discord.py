@@ -62,6 +62,7 @@ class Discord(TimedSource):
     docs_url: ClassVar[str] = "https://docs.discord.com/developers/events/webhook-events"
     docs_date: ClassVar[str] = "2026-11-29"
     retry_horizon: ClassVar[timedelta | None] = timedelta(minutes=10)
+    retry_docs: ClassVar[str] = docs_url
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=3)
 
     def __init__(

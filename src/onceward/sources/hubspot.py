@@ -65,7 +65,9 @@ class HubSpot(TimedSource):
         "https://developers.hubspot.com/docs/apps/developer-platform/build-apps/authentication/request-validation"
     )
     docs_date: ClassVar[str] = "2026-10-31"
-    retry_horizon: ClassVar[timedelta | None] = timedelta(hours=24)
+    # A workflow's call; subscriptions are tried ten times within a day.
+    retry_horizon: ClassVar[timedelta | None] = timedelta(days=3)
+    retry_docs: ClassVar[str] = "https://legacydocs.hubspot.com/docs/methods/workflows/webhook_information"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
     is_batching: ClassVar[bool] = True
 

@@ -51,7 +51,9 @@ class Mailgun(TimedSource):
         "https://documentation.mailgun.com/docs/mailgun/user-manual/webhooks/securing-webhooks"
     )
     docs_date: ClassVar[str] = "2026-10-31"
-    retry_horizon: ClassVar[timedelta | None] = timedelta(hours=8)
+    # 10, 10, 15, 30, 60, 120 and 240 minutes.
+    retry_horizon: ClassVar[timedelta | None] = timedelta(hours=8, minutes=5)
+    retry_docs: ClassVar[str] = "https://help.mailgun.com/hc/en-us/articles/202236504-Webhooks"
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:
         """Check the signature and the age; that nothing else came under the token is left to the store."""

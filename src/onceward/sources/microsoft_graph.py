@@ -73,6 +73,7 @@ class MicrosoftGraph(Source):
     docs_url: ClassVar[str] = "https://learn.microsoft.com/graph/change-notifications-delivery-webhooks"
     docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=4)
+    retry_docs: ClassVar[str] = docs_url
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=3)
     is_batching: ClassVar[bool] = True
     handshake_phase: ClassVar[Literal["verified", "unverified"]] = "unverified"

@@ -23,6 +23,7 @@ class Calendly(Generic):
     docs_url: ClassVar[str] = "https://developer.calendly.com/api-docs/webhook-signatures"
     docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=24)
+    retry_docs: ClassVar[str] = "https://developer.calendly.com/api-docs/overview/webhooks/webhook-errors"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(
@@ -45,7 +46,9 @@ class Typeform(Generic):
     kind: ClassVar[str] = "typeform"
     docs_url: ClassVar[str] = "https://www.typeform.com/developers/webhooks/secure-your-webhooks/"
     docs_date: ClassVar[str] = "2026-10-31"
-    retry_horizon: ClassVar[timedelta | None] = timedelta(hours=10)
+    # 10 hours after a 408, 423, 429 or 503, else up to seven times, the last after so long.
+    retry_horizon: ClassVar[timedelta | None] = timedelta(hours=10, minutes=35)
+    retry_docs: ClassVar[str] = "https://www.typeform.com/developers/webhooks/"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=30)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="Typeform-Signature", encoding="base64", prefix="sha256="),
@@ -218,7 +221,11 @@ class Postmark(Generic):
     kind: ClassVar[str] = "postmark"
     docs_url: ClassVar[str] = "https://postmarkapp.com/developer/webhooks/webhooks-overview"
     docs_date: ClassVar[str] = "2026-10-31"
-    retry_horizon: ClassVar[timedelta | None] = timedelta(hours=11)
+    # Inbound mail; other events less long.
+    retry_horizon: ClassVar[timedelta | None] = timedelta(hours=10, minutes=30)
+    retry_docs: ClassVar[str] = (
+        "https://postmarkapp.com/support/article/understanding-inbound-webhook-retries-in-postmark"
+    )
     scheme_default: ClassVar[Scheme | None] = Scheme(
         token="basic",  # noqa: S106 (a kind of token)
         id="derived",
@@ -261,6 +268,7 @@ class Xero(Generic):
     docs_url: ClassVar[str] = "https://developer.xero.com/documentation/guides/webhooks/overview/"
     docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=24)
+    retry_docs: ClassVar[str] = "https://developer.xero.com/documentation/webhooks/configuring-your-server"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="x-xero-signature", encoding="base64"),

@@ -21,6 +21,7 @@ class Razorpay(Generic):
     docs_url: ClassVar[str] = "https://razorpay.com/docs/webhooks/validate-test/"
     docs_date: ClassVar[str] = "2026-11-29"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=24)
+    retry_docs: ClassVar[str] = "https://razorpay.com/docs/webhooks/best-practices"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(header="X-Razorpay-Signature"),

@@ -59,6 +59,7 @@ class Shopify(Source):
     docs_url: ClassVar[str] = "https://shopify.dev/docs/apps/build/webhooks/subscribe/https"
     docs_date: ClassVar[str] = "2026-11-30"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=4)
+    retry_docs: ClassVar[str] = "https://shopify.dev/changelog/updates-to-webhook-retry-mechanism"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
 
     def __init__(

@@ -48,6 +48,7 @@ class Slack(TimedSource):
     docs_date: ClassVar[str] = "2026-11-29"
     # At once, after one minute and after five.
     retry_horizon: ClassVar[timedelta | None] = timedelta(minutes=6)
+    retry_docs: ClassVar[str] = "https://docs.slack.dev/apis/events-api/"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=3)
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:

@@ -36,7 +36,9 @@ class Square(Source):
     kind: ClassVar[str] = "square"
     docs_url: ClassVar[str] = "https://developer.squareup.com/docs/webhooks/step3validate"
     docs_date: ClassVar[str] = "2026-10-31"
-    retry_horizon: ClassVar[timedelta | None] = timedelta(hours=24)
+    # Another of its pages says 48 hours.
+    retry_horizon: ClassVar[timedelta | None] = timedelta(hours=72)
+    retry_docs: ClassVar[str] = "https://developer.squareup.com/docs/webhooks/troubleshooting"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
 
     def __init__(

@@ -56,6 +56,7 @@ class StandardWebhooks(TimedSource):
     docs_date: ClassVar[str] = "2026-11-29"
     # The specification's example: ten attempts, the last three days and four hours after the first.
     retry_horizon: ClassVar[timedelta | None] = timedelta(days=3, hours=4)
+    retry_docs: ClassVar[str] = docs_url
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=15)
     # Which family of names `sign` writes.
     family: ClassVar[str] = "webhook"
@@ -156,6 +157,7 @@ class Svix(StandardWebhooks):
     kind: ClassVar[str] = "svix"
     docs_url: ClassVar[str] = "https://docs.svix.com/receiving/verifying-payloads/how-manual"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=28)
+    retry_docs: ClassVar[str] = "https://docs.svix.com/retries"
     family: ClassVar[str] = "svix"
 
 
@@ -171,6 +173,7 @@ class Resend(Svix):
 
     kind: ClassVar[str] = "resend"
     docs_url: ClassVar[str] = "https://resend.com/docs/webhooks"
+    retry_docs: ClassVar[str] = "https://resend.com/docs/webhooks/retries-and-replays"
 
 
 class OpenAI(StandardWebhooks):
@@ -179,6 +182,7 @@ class OpenAI(StandardWebhooks):
     kind: ClassVar[str] = "openai"
     docs_url: ClassVar[str] = "https://platform.openai.com/docs/guides/webhooks"
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=72)
+    retry_docs: ClassVar[str] = ""
 
 
 def decoded_secret(text: str, *, source: str) -> bytes:

@@ -41,6 +41,7 @@ class Stripe(TimedSource):
     docs_date: ClassVar[str] = "2026-11-29"
     # In live mode; a sandbox tries three times over hours.
     retry_horizon: ClassVar[timedelta | None] = timedelta(days=3)
+    retry_docs: ClassVar[str] = docs_url
 
     def __init__(
         self,

@@ -40,7 +40,9 @@ class Zoom(TimedSource):
     kind: ClassVar[str] = "zoom"
     docs_url: ClassVar[str] = "https://developers.zoom.us/docs/api/webhooks"
     docs_date: ClassVar[str] = "2026-11-29"
-    retry_horizon: ClassVar[timedelta | None] = timedelta(hours=2)
+    # After 5, 20 and 60 minutes.
+    retry_horizon: ClassVar[timedelta | None] = timedelta(minutes=85)
+    retry_docs: ClassVar[str] = "https://developers.zoom.us/blog/webhook-delays"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=3)
 
     def verify(self, request: HttpRequest, now_ms: int) -> Verified:

@@ -22,6 +22,7 @@ import msgspec
 from onceward.core.arrival import Accepted, fault_of
 from onceward.core.errors import (
     BodyMalformed,
+    BodyNotStorable,
     BodyTooLarge,
     KeyUnavailable,
     NotStorable,
@@ -280,7 +281,7 @@ class Receiver:
         except TooSlow as error:
             return self._refuse_busy(source, replies.BUSY, str(error))
         except BodyMalformed as error:
-            if not source.keeps_malformed:
+            if not source.keeps_malformed and not isinstance(error, BodyNotStorable):
                 response = replies.refused_reply(source, "malformed", replies.BODY_MALFORMED)
                 return self._refuse(name, response, error.what, body_bytes=len(body))
             reason = error.what

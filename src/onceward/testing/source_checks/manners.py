@@ -56,6 +56,7 @@ def it_says_where_its_facts_are_from(case: SourceCase) -> None:
     source = case.source()
     assert source.kind
     assert not source.docs_url or source.docs_url.startswith("https://")
+    assert not source.retry_docs or (source.retry_horizon and source.retry_docs.startswith("https://"))
     assert not source.docs_date or date.fromisoformat(source.docs_date)
     assert "POST" in source.methods
     assert source.handshake_phase in ("verified", "unverified")

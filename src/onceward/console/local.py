@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -52,13 +51,14 @@ from onceward.console.views import (
 )
 from onceward.core import asked
 from onceward.core.errors import NotFound
-from onceward.core.looks import DeliveriesFound, Listed, RecentDelivery, RunLook
+from onceward.core.looks import Listed, RecentDelivery, RunLook
 from onceward.core.model import DeliveryRow, EventRow, Millis, UnparsedRow, WorkflowRow
 from onceward.core.ports import DeliveryFilter, Store
 from onceward.core.redact import Redaction
 from onceward.core.rules import WAITS_FOR_KEY
 from onceward.core.shown import shown
 from onceward.core.states import RunState
+from onceward.receiving import found_deliveries
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -291,16 +291,7 @@ class LocalConsole:
             ConfigError: a filter cannot be used.
         """
         where = asking.delivery_filter(query)
-        rows: Sequence[DeliveryRow | UnparsedRow]
-        edge: str | None = None
-        if query.outcome == "unparsed":
-            rows = await self._ask(self._store.unparsed, where)
-        elif query.outcome is None and query.source is None:
-            rows = await self._ask(self._store.all_deliveries, where)
-        else:
-            look = functools.partial(self._store.look_for_deliveries, limit=where.limit, look=asked.LOOK_MAX)
-            met: DeliveriesFound = await self._ask(look, where.source, where.outcome, where.before)
-            rows, edge = met.deliveries, met.edge
+        rows, edge = await found_deliveries(self._app.worker, where)
         views: dict[str, DeliveryView] = {}
         for row in rows:
             view = views.get(row.delivery_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterable
 from http import HTTPStatus
 from time import monotonic
@@ -97,6 +98,29 @@ def protocol_class() -> type[asyncio.Protocol]:
         """uvicorn's fast protocol, with a bound on heads, trailers and whatever else is no body."""
 
         _unread = 0
+        _is_head = True
+
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            # Those not answered, the one under way first: uvicorn 0.54 tells only the last that its
+            # connection is gone, and the reply of the others is an exception in the log.
+            self._unanswered: deque[Any] = deque()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            for cycle in self._unanswered:
+                cycle.disconnected = True
+                cycle.message_event.set()
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self._is_head = True
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            # A trailer is none (RFC 9110, 6.5.1). uvicorn 0.54 adds it to the headers, behind the back
+            # of whoever looked at those before the body was read, as a proxy does.
+            if self._is_head:
+                super().on_header(name, value)
 
         def data_received(self, data: bytes) -> None:
             self._unread += len(data)  # until the parser says that it got somewhere
@@ -105,17 +129,21 @@ def protocol_class() -> type[asyncio.Protocol]:
                 self.cut(replies.HEADERS_TOO_LARGE, f"more than {_BYTES_MAX} bytes that are no body")
 
         def on_headers_complete(self) -> None:
-            self._unread = 0
+            self._unread, self._is_head = 0, False
             if len(self.pipeline) >= _PIPELINED_MAX:
                 self.cut(replies.BUSY, f"more than {_PIPELINED_MAX} requests before the first reply")
                 raise ValueError("no more requests are parsed")
+            before = self.cycle
             super().on_headers_complete()
+            if self.cycle is not before:
+                self._unanswered.append(self.cycle)
 
         def on_body(self, body: bytes) -> None:
             self._unread = 0
             super().on_body(body)
 
         def on_response_complete(self) -> None:
+            self._unanswered.popleft()
             super().on_response_complete()
             if self.pipeline:
                 # uvicorn 0.54 reads on after each reply, so that a sender that never waits for one

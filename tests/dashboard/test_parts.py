@@ -25,6 +25,7 @@ from onceward.web.dashboard.live import RETRY_MS, Live
 from onceward.web.dashboard.pages import did
 from onceward.web.dashboard.plots import plots, round_up
 from onceward.web.dashboard.questions import asked_of
+from onceward.web.dashboard.site import routes
 from tests.dashboard.everything import everything
 from tests.dashboard.filling import filled
 
@@ -237,6 +238,26 @@ def test_every_state_and_verb_has_its_words() -> None:
 
     assert set(MEANS) == set(Verb)
     assert all(words.meaning(state) for state in RunState)
+
+
+def test_the_overview_says_how_many_runs_wait_for_code_that_nobody_has() -> None:
+    console = everything(str)
+    overview = console.answers["overview"]
+
+    async def told(unserved: dict[str, int]) -> str:
+        console.answers["overview"] = msgspec.structs.replace(overview, unserved=unserved)
+        transport = ASGITransport(app=Starlette(routes=routes(console, lambda _request: None)))
+        async with AsyncClient(transport=transport, base_url="http://shop.example") as client:
+            page = (await client.get("/")).text
+        return re.sub("<[^>]*>", "", page.partition('id="unserved"')[2].partition("</section>")[0])
+
+    assert asyncio.run(told({})) == ""
+    assert "1 run is due, and no process that is alive has the workflow: a b (1)." in asyncio.run(
+        told({"a b": 1})
+    )
+    many = asyncio.run(told({"a": 1_999, "b": 1}))
+    assert "2,000 runs are due" in many
+    assert "workflow: a (1,999), b (1)." in many
 
 
 @pytest.mark.parametrize(("streams_max", "status"), [(1, 200), (0, 503)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shlex
 from pathlib import Path
@@ -11,7 +12,9 @@ import msgspec
 import pytest
 from httpx import ASGITransport, AsyncClient, Response
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Route
+from starlette.types import Message, Scope
 
 from onceward.console.asking import fits_error
 from onceward.console.port import EventQuery, RunQuery
@@ -271,3 +274,54 @@ def test_a_stream_ends_by_itself_and_too_many_are_refused(streams_max: int, stat
     reply = asyncio.run(ask())
     assert reply.status_code == status
     assert (reply.text == f"retry: {RETRY_MS}\n\nevent: open\ndata: -\n\n") == (status == 200)
+
+
+def test_a_burst_of_streams_does_not_pass_the_limit_and_each_gives_its_place_back() -> None:
+    """Also who is gone before anything was sent."""
+    streams_max = 3
+    live = Live(everything(str), stream_seconds=30, streams_max=streams_max)
+    statuses: list[int] = []
+    answered = asyncio.Semaphore(0)
+
+    async def ask(hold: asyncio.Event, *, goes_away: bool = False) -> None:
+        async def send(message: Message) -> None:
+            if goes_away:
+                raise OSError("the connection is gone")
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                answered.release()
+
+        async def receive() -> Message:
+            await hold.wait()
+            return {"type": "http.disconnect"}
+
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"spec_version": "2.0"},
+            "method": "GET",
+            "path": "/",
+            "headers": [],
+        }
+        reply = await live.serve(Request(scope))
+        await asyncio.sleep(0)  # all of a burst are asked before one of them is sent
+        with contextlib.suppress(OSError, ExceptionGroup):
+            await reply(scope, receive, send)
+
+    async def scenario() -> None:
+        for _ in range(2):
+            statuses.clear()
+            hold = asyncio.Event()
+            async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+                for _ in range(streams_max + 5):
+                    group.create_task(ask(hold))
+                for _ in range(streams_max + 5):
+                    await answered.acquire()
+                hold.set()
+            assert sorted(statuses) == [200] * streams_max + [503] * 5
+            gone = asyncio.Event()
+            gone.set()
+            async with asyncio.timeout(10):
+                for _ in range(streams_max + 1):
+                    await ask(gone, goes_away=True)
+
+    asyncio.run(scenario())

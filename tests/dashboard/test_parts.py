@@ -243,6 +243,20 @@ def test_every_state_and_verb_has_its_words() -> None:
     assert all(words.meaning(state) for state in RunState)
 
 
+def test_the_times_of_a_filter_say_which_they_are_and_how_they_are_written() -> None:
+    async def told(path: str) -> str:
+        transport = ASGITransport(app=Starlette(routes=routes(everything(str), lambda _request: None)))
+        async with AsyncClient(transport=transport, base_url="http://shop.example") as client:
+            return (await client.get(path)).text
+
+    for path, says in {"/runs": "By when it was accepted.", "/events": "By when it was received."}.items():
+        page = asyncio.run(told(path))
+        for name in ("since", "until"):
+            label = re.search(f'<label([^>]*)>[^<]*<input name="{name}"([^>]*)>', page)
+            assert label, (path, name)
+            assert (says in label[1], "placeholder=" in label[2]) == (True, True), (path, name)
+
+
 def test_the_overview_says_how_many_runs_wait_for_code_that_nobody_has() -> None:
     console = everything(str)
     overview = console.answers["overview"]

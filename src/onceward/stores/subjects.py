@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -16,8 +16,6 @@ from onceward.core import awaiting
 from onceward.core.model import Millis
 from onceward.core.retention import Ended, Kept, Needed, SubjectPruned, need
 from onceward.stores.rows import to_values
-
-T = TypeVar("T")
 
 VALUES = ("prune_step_values", "prune_promise_values", "prune_run_values")
 _TEXTS = ("prune_step_errors", "prune_attempt_errors", "prune_run_errors")
@@ -75,15 +73,21 @@ def place_of(after: str) -> Place:
     Raises:
         msgspec.MsgspecError: it is none.
     """
-    return read_place(after, Place) if after else Place()
+    found: Place = _read(after, Place) if after else Place()
+    return found
 
 
-def read_place(after: str, kind: type[T]) -> T:
-    """Give the place that a page told as the next, as *kind*.
+def event_place_of(after: str) -> EventAt:
+    """Give the place of an event, or of a notice, that a page told as the next.
 
     Raises:
         msgspec.MsgspecError: it is none.
     """
+    found: EventAt = _read(after, EventAt) if after else (0, "", "")
+    return found
+
+
+def _read(after: str, kind: Any) -> Any:
     try:
         return msgspec.json.decode(after, type=kind)
     except (RecursionError, UnicodeError) as error:

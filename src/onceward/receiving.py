@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import heapq
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, cast, overload
 
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from onceward.web.site import Site
 
 
+UNPARSED = "unparsed"
+
+
 class DeliveryPage(list[DeliveryRow | UnparsedRow]):
     """Deliveries, newest first.
 
@@ -32,6 +37,28 @@ class DeliveryPage(list[DeliveryRow | UnparsedRow]):
     """
 
     next: str | None = None
+
+
+async def found_deliveries(
+    worker: Worker, where: DeliveryFilter
+) -> tuple[list[DeliveryRow | UnparsedRow], str | None]:
+    """Give deliveries, newest first, and where the look for them stopped; without an outcome, unparsed ones too."""
+    store = worker.store
+    unparsed: list[UnparsedRow] = []
+    if where.outcome in (None, UNPARSED):
+        unparsed = await worker.read(store.unparsed, where)
+    if where.outcome == UNPARSED:
+        return [*unparsed], None
+    if where.outcome is None and where.source is None:
+        read, edge = await worker.read(store.all_deliveries, where), None
+    else:
+        look = functools.partial(store.look_for_deliveries, limit=where.limit, look=asked.LOOK_MAX)
+        met: DeliveriesFound = await worker.read(look, where.source, where.outcome, where.before)
+        read, edge = met.deliveries, met.edge
+    # What lies behind the edge comes with the next page, in its place.
+    near = [row for row in unparsed if edge is None or row.delivery_id >= edge]
+    merged = heapq.merge(read, near, key=lambda row: row.delivery_id, reverse=True)
+    return [*itertools.islice(merged, where.limit)], edge
 
 
 class Receiving:
@@ -96,7 +123,7 @@ class Receiving:
         Args:
             state: only those that brought an event (``"accepted"``), brought it again
                 (``"duplicate"``), brought other content under its id (``"clash"``), or could not be
-                read by their source (``"unparsed"``); by default all but the last.
+                read by their source (``"unparsed"``); by default all of them.
             source: only of this source.
             before: only older than this delivery id, or what a page has as ``next``.
             limit: at most this many, up to 1,000.
@@ -108,15 +135,8 @@ class Receiving:
         where = DeliveryFilter(
             source=source, outcome=outcome, before=before, limit=asked.checked_limit(limit)
         )
-        store, edge = self.worker.store, None
-        if state == "unparsed":
-            found = DeliveryPage(await self.worker.read(store.unparsed, where))
-        elif state is None and source is None:
-            found = DeliveryPage(await self.worker.read(store.all_deliveries, where))
-        else:
-            look = functools.partial(store.look_for_deliveries, limit=limit, look=asked.LOOK_MAX)
-            met: DeliveriesFound = await self.worker.read(look, source, outcome, before)
-            found, edge = DeliveryPage(met.deliveries), met.edge
+        rows, edge = await found_deliveries(self.worker, where)
+        found = DeliveryPage(rows)
         found.next = found[-1].delivery_id if len(found) == limit else edge
         return found
 

@@ -18,6 +18,9 @@ MEANT = [
     ("step", {"time_limit": 5}, r"Write timeout="),
     ("step", {"key_scop": "business"}, r"Write key_scope=\"business\""),
     ("step", {"colour": "red"}, r"There are: name, retry, timeout, key_scope, key_memory, effect"),
+    ("step", {"undo": print}, r"'undo'.*with @charge\.undo, where charge is the step"),
+    ("step", {"compensate": print}, r"@charge\.undo"),
+    ("transaction", {"undo": print}, r"@charge\.undo.*@app\.transaction"),
     ("transaction", {"retries": 3}, r"'retries'.*Write retry=Retry\(max_tries=3\)"),
     ("workflow", {"retries": 3}, r"'retries'.*Write retry=Retry\(max_tries=3\)"),
     ("workflow", {"timeout": "1h"}, r"'timeout'.*Write deadline=\"1h\""),
@@ -48,6 +51,7 @@ async def charge(order: str, *, cents: int = 0) -> None: ...
     ("options", "told"),
     [
         ({"max_tries": 3}, r"step 'charge'.*'max_tries'.*Write retry=Retry\(max_tries=3\)"),
+        ({"undo": print}, r"'undo'.*with @charge\.undo.*made with @app\.step"),
         ({"timeoutt": "3s"}, r"Write timeout=\"30s\""),
         ({"cent": 3}, r"'cent'.*Write cents=…"),
         ({"colour": 3}, r"There are: item, retry, .*effect.*, cents, order"),

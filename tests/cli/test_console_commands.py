@@ -236,7 +236,8 @@ def test_a_restart_tells_what_happens_again_and_asks_for_consent(own: tuple[str,
     assert dry.status == 0
     assert " ".join(dry.plain.split()) == (
         "run_… would be: restarted: 1 saved step is kept, the others run again "
-        "STEP STATE WOULD BE load done kept pay failed runs again, outside AGAIN"
+        "STEP STATE WOULD BE load done kept pay failed runs again, outside AGAIN "
+        'A step counts as outside unless its effect= says otherwise: effect="pure" of one that only reads.'
     )
 
     refused = Told("runs", "restart", runs[0], url=url)

@@ -109,6 +109,28 @@ def test_a_run_whose_workflow_nobody_has_is_told_so(stores: StoreFactory) -> Non
     assert stuck(process, LATE)[run.run_id].endswith("every process is busy")
 
 
+def test_an_older_process_may_have_a_workflow_that_another_registered_last_and_a_newer_one_has_not(
+    stores: StoreFactory,
+) -> None:
+    process = Process(stores)
+    run = process.queue("evt_1")
+    older = ProcessRow("p2", 1, None, "host-2", 4712, "0.1.0", START + 1, LATE + LEASE_MS)
+    process.store.join(older, [WorkflowRow("fulfil", "[]", START + 1)])
+    # A command that looked at the store with the app's code, and is gone.
+    looker = ProcessRow("p3", 1, None, "host-3", 4713, "0.1.0", START + 2, START + LEASE_MS)
+    process.store.join(looker, [WorkflowRow("fulfil", "[]", START + 2)])
+    process.store.leave("p3", START + 3)
+
+    def told(now: int) -> str:
+        return stuck(process, now)[run.run_id]
+
+    assert "no process that is alive is known to have the workflow 'fulfil'" in told(LATE)
+    process.store.leave("p2", LATE)
+    newer = ProcessRow("p4", 1, None, "host-4", 4714, "0.1.0", 2 * LATE, 3 * LATE)
+    process.store.join(newer, [WorkflowRow("other", "[]", 2 * LATE)])
+    assert "no process that is alive has the workflow 'fulfil'" in told(2 * LATE)
+
+
 @pytest.mark.parametrize("is_large", [False, True], ids=["whole", "excerpt"])
 def test_a_broken_promise_is_found_in_whole_stores_and_in_excerpts(
     stores: StoreFactory, is_large: bool, monkeypatch: pytest.MonkeyPatch

@@ -111,8 +111,8 @@ def test_prune_takes_all_about_one_subject(url: str) -> None:
 
     assert Told(url, "prune", "--subject", "cus_ada").text.splitlines() == [
         "Pruned:",
-        "  results, inputs and errors of 1 runs",
-        "  payloads of 1 events, and 0 requests",
+        "  results, inputs and errors of 1 run",
+        "  payloads of 1 event, and 0 requests",
     ]
     left = Told(url, "export").text
     assert ("ada@example.com" in left, "bob@example.com" in left) == (False, True)
@@ -143,7 +143,7 @@ def test_prune_of_a_subject_names_the_runs_that_keep_theirs(url: str) -> None:
     run_id = run_app(app, scenario)
     told = Told(url, "prune", "--subject", "cus_ada").text
     assert f"  {run_id}  late  sleeping: wait for its end, or cancel it" in " ".join(told.split("\n"))
-    assert "payloads of 1 events, and all of these runs" in " ".join(told.split())
+    assert "payloads of 1 event, and all of these runs" in " ".join(told.split())
 
 
 def test_prune_says_what_it_would_need(url: str) -> None:

@@ -6,10 +6,13 @@ import contextlib
 import sqlite3
 from typing import Any
 
+import psycopg
 import pytest
 
 from onceward import App, ConfigError, Context, NotFound
+from onceward.console.overview import servings
 from onceward.console.port import DeliveryQuery, EventQuery, RunQuery
+from onceward.console.shaping import Serving
 from onceward.core.model import Millis
 from onceward.core.redact import HIDDEN
 from tests.console.shop import Shop
@@ -17,6 +20,16 @@ from tests.engine.running import run_app
 from tests.pages import call
 
 BODY = b'{"id": "evt_1", "type": "invoice.paid", "data": {"client_secret": "pi_s"}, "api_version": "1"}'
+
+
+def change(url: str, statement: str) -> None:
+    """Change rows by hand."""
+    if url.startswith("sqlite"):
+        with contextlib.closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+            file.execute(statement.replace("{t}", "onceward_"))
+    else:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(statement.replace("{t}", "onceward."))
 
 
 def test_runs_are_found_by_every_filter(store_url: str) -> None:
@@ -148,28 +161,38 @@ def test_a_run_says_what_it_waits_for(sqlite_url: str) -> None:
     run_app(shop.app, scenario)
 
 
-def test_a_run_whose_workflow_no_process_has_says_so(sqlite_url: str) -> None:
+def test_a_run_whose_workflow_no_process_has_says_so_and_the_overview_counts_it(
+    store_url: str,
+) -> None:
     """It would wait for ever for a free process."""
-    older = Shop(sqlite_url)
+    older = Shop(store_url)
 
     @older.app.workflow
     async def gone(ctx: Context) -> None:
         await ctx.step.sleep("an hour", "1h")
 
     async def before() -> str:
-        run = await older.app.start(gone)
-        await older.stands(run.run_id, "sleeping")
+        for _ in range(2):
+            run = await older.app.start(gone)
+            await older.stands(run.run_id, "sleeping")
+        await older.stands((await older.app.start(older.nap, "x")).run_id, "sleeping")
         return run.run_id
 
     run_id = run_app(older.app, before)
-    with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as file, file:
-        file.execute("update onceward_run set state = 'queued'")
-        file.execute("update onceward_queue set due_at = due_at - 3700000")
-    shop = Shop(sqlite_url)
+    change(store_url, "update {t}run set state = 'queued' where workflow = 'gone'")
+    change(store_url, "update {t}queue set due_at = due_at - 3700000 where workflow = 'gone'")
+    shop = Shop(store_url)
 
     async def scenario() -> None:
         found = await shop.console.run(run_id)
         assert found.waits_for == "a process that has the workflow 'gone'; none that is alive is known to"
+        assert (await shop.console.overview()).unserved == {}  # an older process may have it
+        # Whoever registered them is long gone: nobody has them but this process, which knows of itself.
+        change(store_url, "update {t}workflow set seen_at = 1")
+        assert await servings(shop.app, ["charge", "gone"]) == {"charge": Serving.YES, "gone": Serving.NO}
+        assert (await shop.console.overview()).unserved == {"gone": 2}
+        found = await shop.console.run(run_id)
+        assert found.waits_for == "a process that has the workflow 'gone'; none that is alive has it"
 
     run_app(shop.app, scenario)
 

@@ -478,7 +478,10 @@ def test_a_restart_shows_what_happens_again_and_does_what_was_looked_at(
     run_id = shop.emit("order.paid", "order-7")
     page = open_page()
     page.goto(f"{site.url}runs/{run_id}/restart")
-    expect(page.locator("main")).to_contain_text("what they do would happen again: load order, charge")
+    expect(page.locator("main")).to_contain_text(
+        "These steps act outside, or nothing says otherwise (effect= of a step does), "
+        "and what they do would happen again: load order, charge"
+    )
     page.get_by_label("Begin at step").select_option("charge")
     page.get_by_role("button", name="Show its plan").click()
     row = page.get_by_role("table", name="What becomes of each step").locator("tr", has_text="load order")

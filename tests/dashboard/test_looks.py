@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
@@ -76,6 +77,33 @@ def test_no_page_is_wider_than_a_phone(open_page: OpenPage, serve: Serve) -> Non
 
     assert {path: width for path, width in widths.items() if width > PHONE["width"]} == {}
     assert {path: texts for path, texts in small.items() if texts} == {}
+
+
+def test_a_phone_shows_of_a_notice_whether_it_was_told_and_why_not(open_page: OpenPage, serve: Serve) -> None:
+    """Without a finger on the table; and the page does not move."""
+    console = everything(str)
+    notices = console.answers["notices"]
+    trouble = "it answered 503 Service Unavailable"
+    latest = [
+        msgspec.structs.replace(
+            notices.latest[0],
+            run_id=f"run_01m8nxgbr0f4ca1xptepatceq{number}",
+            workflow="fulfil_orders_of_the_shop",
+            type="run.failed",
+            address="https://alerts.a-rather-long-name.example.com",
+            state=state,
+            trouble=trouble,
+        )
+        for number, state in enumerate(["owed", "given_up"])
+    ]
+    console.answers["notices"] = msgspec.structs.replace(notices, latest=latest)
+    page = open_page(viewport=PHONE)
+    page.goto(f"{serve(console).url}workers", wait_until="domcontentloaded")
+
+    cells = page.get_by_role("cell", name=trouble).all()
+    boxes = [cell.bounding_box() for cell in cells]
+    assert [box["x"] + box["width"] <= PHONE["width"] for box in boxes if box] == [True, True]
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
 
 def test_pages_work_without_javascript(open_page: OpenPage, serve: Serve) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shlex
 from pathlib import Path
@@ -11,7 +12,9 @@ import msgspec
 import pytest
 from httpx import ASGITransport, AsyncClient, Response
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.routing import Route
+from starlette.types import Message, Scope
 
 from onceward.console.asking import fits_error
 from onceward.console.port import EventQuery, RunQuery
@@ -25,6 +28,7 @@ from onceward.web.dashboard.live import RETRY_MS, Live
 from onceward.web.dashboard.pages import did
 from onceward.web.dashboard.plots import plots, round_up
 from onceward.web.dashboard.questions import asked_of
+from onceward.web.dashboard.site import routes
 from tests.dashboard.everything import everything
 from tests.dashboard.filling import filled
 
@@ -239,6 +243,40 @@ def test_every_state_and_verb_has_its_words() -> None:
     assert all(words.meaning(state) for state in RunState)
 
 
+def test_the_times_of_a_filter_say_which_they_are_and_how_they_are_written() -> None:
+    async def told(path: str) -> str:
+        transport = ASGITransport(app=Starlette(routes=routes(everything(str), lambda _request: None)))
+        async with AsyncClient(transport=transport, base_url="http://shop.example") as client:
+            return (await client.get(path)).text
+
+    for path, says in {"/runs": "By when it was accepted.", "/events": "By when it was received."}.items():
+        page = asyncio.run(told(path))
+        for name in ("since", "until"):
+            label = re.search(f'<label([^>]*)>[^<]*<input name="{name}"([^>]*)>', page)
+            assert label, (path, name)
+            assert (says in label[1], "placeholder=" in label[2]) == (True, True), (path, name)
+
+
+def test_the_overview_says_how_many_runs_wait_for_code_that_nobody_has() -> None:
+    console = everything(str)
+    overview = console.answers["overview"]
+
+    async def told(unserved: dict[str, int]) -> str:
+        console.answers["overview"] = msgspec.structs.replace(overview, unserved=unserved)
+        transport = ASGITransport(app=Starlette(routes=routes(console, lambda _request: None)))
+        async with AsyncClient(transport=transport, base_url="http://shop.example") as client:
+            page = (await client.get("/")).text
+        return re.sub("<[^>]*>", "", page.partition('id="unserved"')[2].partition("</section>")[0])
+
+    assert asyncio.run(told({})) == ""
+    assert "1 run is due, and no process that is alive has the workflow: a b (1)." in asyncio.run(
+        told({"a b": 1})
+    )
+    many = asyncio.run(told({"a": 1_999, "b": 1}))
+    assert "2,000 runs are due" in many
+    assert "workflow: a (1,999), b (1)." in many
+
+
 @pytest.mark.parametrize(("streams_max", "status"), [(1, 200), (0, 503)])
 def test_a_stream_ends_by_itself_and_too_many_are_refused(streams_max: int, status: int) -> None:
     async def ask() -> Response:
@@ -250,3 +288,54 @@ def test_a_stream_ends_by_itself_and_too_many_are_refused(streams_max: int, stat
     reply = asyncio.run(ask())
     assert reply.status_code == status
     assert (reply.text == f"retry: {RETRY_MS}\n\nevent: open\ndata: -\n\n") == (status == 200)
+
+
+def test_a_burst_of_streams_does_not_pass_the_limit_and_each_gives_its_place_back() -> None:
+    """Also who is gone before anything was sent."""
+    streams_max = 3
+    live = Live(everything(str), stream_seconds=30, streams_max=streams_max)
+    statuses: list[int] = []
+    answered = asyncio.Semaphore(0)
+
+    async def ask(hold: asyncio.Event, *, goes_away: bool = False) -> None:
+        async def send(message: Message) -> None:
+            if goes_away:
+                raise OSError("the connection is gone")
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                answered.release()
+
+        async def receive() -> Message:
+            await hold.wait()
+            return {"type": "http.disconnect"}
+
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"spec_version": "2.0"},
+            "method": "GET",
+            "path": "/",
+            "headers": [],
+        }
+        reply = await live.serve(Request(scope))
+        await asyncio.sleep(0)  # all of a burst are asked before one of them is sent
+        with contextlib.suppress(OSError, ExceptionGroup):
+            await reply(scope, receive, send)
+
+    async def scenario() -> None:
+        for _ in range(2):
+            statuses.clear()
+            hold = asyncio.Event()
+            async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+                for _ in range(streams_max + 5):
+                    group.create_task(ask(hold))
+                for _ in range(streams_max + 5):
+                    await answered.acquire()
+                hold.set()
+            assert sorted(statuses) == [200] * streams_max + [503] * 5
+            gone = asyncio.Event()
+            gone.set()
+            async with asyncio.timeout(10):
+                for _ in range(streams_max + 1):
+                    await ask(gone, goes_away=True)
+
+    asyncio.run(scenario())

@@ -12,6 +12,8 @@ import psycopg
 import pytest
 
 from onceward import App, Context, Event, NotFound
+from onceward.console.local import LocalConsole
+from onceward.console.port import DeliveryQuery
 from onceward.core.arrival import Incoming, Verified
 from onceward.core.asked import LOOK_MAX
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid, StoreUnavailable
@@ -140,12 +142,63 @@ def test_a_filter_looks_at_so_many_deliveries_and_says_where_to_go_on(postgres_s
                 f"from onceward.delivery, generate_series(1, {LOOK_MAX}) as n"
             )
 
+            connection.execute(
+                "insert into onceward.unparsed select received_at, received_at, null, 1, null, namespace, source, "
+                "'hash', '0' || delivery_id, 'KeyError', request, '' from onceward.delivery where source = 'stripe'"
+            )
+
         first = await door.app.deliveries(source="stripe")
         assert (first, bool(first.next)) == ([], True)
         rest = await door.app.deliveries(source="stripe", before=first.next)
-        assert ([row.delivery_id for row in rest], rest.next) == ([old.delivery_id], None)
+        # What lies behind the edge of a look comes with the page on which its place is.
+        assert ([row.delivery_id for row in rest], rest.next) == (
+            [old.delivery_id, f"0{old.delivery_id}"],
+            None,
+        )
         page = await door.app.deliveries(source="other", limit=2)
         assert page.next == page[-1].delivery_id
+
+    run_app(door.app, scenario)
+
+
+def test_all_deliveries_are_listed_in_the_order_in_which_they_came_those_too_that_could_not_be_read(
+    store_url: str,
+) -> None:
+    """On every page, whether or not a source is named, in the library and on the console alike."""
+    door = Door(store_url)
+
+    async def scenario() -> None:
+        outcomes = []
+        for number in range(6):
+            door.batch.is_broken = number % 3 != 2
+            assert (await door.send(door.batch, b'[{"id": "%d"}, {"id": "%d b"}]' % (number, number)))[
+                0
+            ] == 202
+            outcomes.append("unparsed" if door.batch.is_broken else "accepted")
+        for source in (None, "batch"):
+            seen: list[tuple[str, str]] = []
+            before = None
+            for _ in range(10):
+                page = await door.app.deliveries(source=source, before=before, limit=4)
+                seen += [(row.delivery_id, row.outcome) for row in page]
+                before = page.next
+                if before is None:
+                    break
+            ids = list(dict.fromkeys(seen))
+            assert sorted(outcome for _, outcome in ids) == sorted(outcomes)
+            assert ids == sorted(ids, reverse=True)
+            shown: list[tuple[str, str, int]] = []
+            after = None
+            for _ in range(10):
+                found = await LocalConsole(door.app).deliveries(
+                    DeliveryQuery(source=source, after=after, limit=3)
+                )
+                shown += [(row.delivery_id, row.outcome, len(row.events)) for row in found.items]
+                after = found.next
+                if after is None:
+                    break
+            assert shown == [(*row, 0 if row[1] == "unparsed" else 2) for row in ids]
+        assert await door.app.deliveries(source="stripe") == []
 
     run_app(door.app, scenario)
 

@@ -84,3 +84,48 @@ def test_nothing_is_sent_over_a_connection_that_came_too_late() -> None:
         connection.close()
 
     assert not is_sent
+
+
+def test_a_name_that_is_not_found_in_time_ends_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resolver that is silent would hold a thread of ours, and what it sends, for as long as it likes."""
+    is_over, is_back = threading.Event(), threading.Event()
+
+    def silent(*_: object, **__: object) -> list[object]:
+        is_over.wait(10)
+        is_back.set()
+        raise socket.gaierror("the test is over")
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    try:
+        with pytest.raises(TimeoutError, match="no reply within"):
+            post("http://hooks.example/", b"{}", {}, seconds=0.2)
+        assert not is_back.is_set()
+    finally:
+        is_over.set()
+
+
+def test_a_connection_that_comes_after_its_time_is_closed() -> None:
+    may_connect = threading.Event()
+
+    class Slow(http.client.HTTPConnection):
+        def connect(self) -> None:
+            assert may_connect.wait(20)
+            super().connect()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(20)
+        connection = Slow("127.0.0.1", server.getsockname()[1], timeout=5)
+        with pytest.raises(TimeoutError), cut_after(0.1, connection):
+            pass
+        may_connect.set()
+        peer, _ = server.accept()
+        with peer:
+            peer.settimeout(20)
+            assert peer.recv(1) == b""
+
+
+def test_what_is_wrong_with_a_connection_is_told_as_it_is() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(ConnectionRefusedError):
+        post(f"http://127.0.0.1:{port}/", b"{}", {}, seconds=5)

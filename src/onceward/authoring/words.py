@@ -44,6 +44,13 @@ _WRITTEN: Mapping[str, str] = {
 }
 """How ours are written."""
 
+_UNDO = (
+    "Decorate the function that gives back what it did with @charge.undo, where charge is the step, "
+    "made with @app.step or @app.transaction."
+)
+_BESIDE: Mapping[str, str] = dict.fromkeys(("undo", "compensate", "compensation", "rollback"), _UNDO)
+"""What is no option of a step, and written beside it."""
+
 _TRIES_MAX = 1_000
 
 
@@ -70,6 +77,8 @@ def unknown_word(what: str, word: str, value: object, known: Sequence[str], mean
     if right == "retry":
         is_count = type(value) is int and 0 < value < _TRIES_MAX
         todo = f"Write retry=Retry(max_tries={value if is_count else 5})."
+    elif right is None and word in _BESIDE:
+        todo = _BESIDE[word]
     elif right is not None:
         todo = f"Write {_WRITTEN.get(right, f'{right}=…')}."
     else:

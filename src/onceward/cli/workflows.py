@@ -28,7 +28,7 @@ def command() -> None:
 @setting_options("store", "namespace")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; times by RFC 3339.")
 def list_(target: str | None, as_json: bool, **settings: str | None) -> None:
-    """List the workflows that processes registered, with what starts each.
+    """List the workflows that processes registered, with what starts each and its rules.
 
     With an app, those that its code does not have are marked.
     """
@@ -42,7 +42,7 @@ def list_(target: str | None, as_json: bool, **settings: str | None) -> None:
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
         gone = "  (not in the code)" if target is not None and row.name not in in_code else ""
-        click.echo(plain(f"{row.name:{width}}  {_triggers(row)}; last registered {_when(row)}{gone}"))
+        click.echo(plain(f"{row.name:{width}}  {_told(row)}; last registered {_when(row)}{gone}"))
     if not rows:
         click.echo("The store has no workflows in this namespace.")
 
@@ -97,13 +97,14 @@ def _print_json(rows: Sequence[WorkflowRow], in_code: Collection[str] | None) ->
     )
 
 
-def _triggers(row: WorkflowRow) -> str:
+def _told(row: WorkflowRow) -> str:
+    """Give what starts its runs, and by which rules, as the dashboard does."""
     import msgspec
 
-    from onceward.core.triggers import Trigger
+    from onceward.console.workflow_words import rules_told, starts_on
 
-    triggers = [Trigger.from_data(data) for data in msgspec.json.decode(row.triggers)]
-    return ", ".join(trigger.show() for trigger in triggers) or "started by name"
+    rules = None if row.rules is None else msgspec.json.decode(row.rules)
+    return "; ".join([", ".join(starts_on(msgspec.json.decode(row.triggers))), *rules_told(rules)])
 
 
 def _when(row: WorkflowRow) -> str:

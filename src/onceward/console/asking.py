@@ -222,7 +222,7 @@ def read_cursor(text: str, *types: type) -> Any:
     try:
         padded = asked.checked_text(text, "after") + "=" * (-len(text) % 4)
         place = tuple(msgspec.json.decode(base64.urlsafe_b64decode(padded)))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         place = ()
     if [type(part) for part in place] != list(types) or not all(map(_can_be_stored, place)):
         raise ConfigError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from onceward.console import asking, exporting, pruning, shaping
 from onceward.console.acting import Acting
 from onceward.console.bulks import how_far
 from onceward.console.making import Making
-from onceward.console.overview import overview_of
+from onceward.console.overview import overview_of, servings
 from onceward.console.port import (
     COUNT_MAX,
     NOTICES_MAX,
@@ -52,13 +51,14 @@ from onceward.console.views import (
 )
 from onceward.core import asked
 from onceward.core.errors import NotFound
-from onceward.core.looks import DeliveriesFound, Listed, RecentDelivery, RunLook
-from onceward.core.model import DeliveryRow, EventRow, Millis, UnparsedRow, WorkflowRow
+from onceward.core.looks import Listed, RecentDelivery, RunLook
+from onceward.core.model import DeliveryRow, EventRow, Millis, UnparsedRow
 from onceward.core.ports import DeliveryFilter, Store
 from onceward.core.redact import Redaction
 from onceward.core.rules import WAITS_FOR_KEY
 from onceward.core.shown import shown
 from onceward.core.states import RunState
+from onceward.receiving import found_deliveries
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -192,13 +192,16 @@ class LocalConsole:
         holder = None
         if row.reason == WAITS_FOR_KEY and row.key is not None:
             holder = await self._ask(store.holder, row.workflow, row.key)
+        served = shaping.Serving.YES
+        if row.state is RunState.QUEUED:
+            served = (await servings(self._app, [row.workflow]))[row.workflow]
         waits_for = shaping.waits_for(
             row,
             current,
             one,
             self._app.worker.now_ms(),
             holder,
-            is_served=row.state is not RunState.QUEUED or await self._is_served(row.workflow),
+            served=served,
         )
         return RunDetail(
             run=shape.run(one),
@@ -223,13 +226,6 @@ class LocalConsole:
             is_stale=row.is_stale,
             replays=[run for run in siblings if run.replay_of == run_id],
         )
-
-    async def _is_served(self, workflow: str) -> bool:
-        found: WorkflowRow | None = next(
-            (row for row in await self._ask(self._store.workflows) if row.name == workflow), None
-        )
-        processes = await self._ask(self._store.processes)
-        return shaping.is_served(found, processes, self._app.worker.now_ms())
 
     async def runs_by_id(self, run_ids: Sequence[str]) -> list[RunSummary]:
         """Give these runs, newest first, as far as they are there."""
@@ -291,16 +287,7 @@ class LocalConsole:
             ConfigError: a filter cannot be used.
         """
         where = asking.delivery_filter(query)
-        rows: Sequence[DeliveryRow | UnparsedRow]
-        edge: str | None = None
-        if query.outcome == "unparsed":
-            rows = await self._ask(self._store.unparsed, where)
-        elif query.outcome is None and query.source is None:
-            rows = await self._ask(self._store.all_deliveries, where)
-        else:
-            look = functools.partial(self._store.look_for_deliveries, limit=where.limit, look=asked.LOOK_MAX)
-            met: DeliveriesFound = await self._ask(look, where.source, where.outcome, where.before)
-            rows, edge = met.deliveries, met.edge
+        rows, edge = await found_deliveries(self._app.worker, where)
         views: dict[str, DeliveryView] = {}
         for row in rows:
             view = views.get(row.delivery_id)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from onceward.console.asking import run_id_at
-from onceward.console.port import Console, RunQuery
+from onceward.console.port import COUNT_MAX, Console, RunQuery
+from onceward.console.shaping import LATE_MS, Serving, serving
 from onceward.console.views import Overview, Slot
 from onceward.core.errors import ConfigError
 from onceward.core.looks import RecentRun
@@ -56,7 +57,27 @@ async def overview_of(app: App, console: Console, window_ms: Millis) -> Overview
         workers=await console.workers(),
         problems=(await console.runs(RunQuery(problems=True, limit=PROBLEMS_SHOWN))).items,
         refusals=await console.refusals(),
+        unserved=await _unserved_counts(app),
     )
+
+
+async def _unserved_counts(app: App) -> dict[str, int]:
+    worker = app.worker
+    late: dict[str, int] = await worker.read(worker.store.late_runs, worker.now_ms() - LATE_MS, COUNT_MAX)
+    found = await servings(app, sorted(late))
+    return {name: late[name] for name, one in found.items() if one is Serving.NO}
+
+
+async def servings(app: App, workflows: Sequence[str]) -> dict[str, Serving]:
+    """Give of some workflows whether a process that is alive has the code; this one knows of itself."""
+    worker = app.worker
+    found = {name: Serving.YES for name in workflows if name in worker.workflows}
+    if len(found) < len(workflows):
+        known = {row.name: row for row in await worker.read(worker.store.workflows)}
+        processes = await worker.read(worker.store.processes)
+        now = worker.now_ms()
+        found |= {name: serving(known.get(name), processes, now) for name in workflows if name not in found}
+    return found
 
 
 def slots_of(

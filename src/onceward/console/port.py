@@ -100,7 +100,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveryQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which deliveries; *outcome* ``unparsed`` gives those that could not be read."""
+    """Which deliveries; *outcome* ``unparsed`` gives only those that could not be read."""
 
     source: str | None = None
     outcome: str | None = None

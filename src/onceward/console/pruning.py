@@ -52,8 +52,8 @@ async def prune(app: App, asked_for: Prune) -> PruneReply:
     round_, number, after, has_changed = 0, 0, "", 0
     if asked_for.after is not None:
         round_, number, after, has_changed = asking.read_cursor(asked_for.after, int, int, str, int)
-    if not 0 <= number < max(1, len(whats)):
-        raise ConfigError("after= is no place of this pruning.", todo="Begin without it.")
+    if not (0 <= number < max(1, len(whats)) and 0 <= round_ < ROUNDS_MAX and has_changed in (0, 1)):
+        raise _no_place()
     if not whats:
         return PruneReply(is_dry_run=asked_for.dry_run)
     if asked_for.after is None and not asked_for.dry_run:
@@ -62,7 +62,10 @@ async def prune(app: App, asked_for: Prune) -> PruneReply:
     page = functools.partial(
         worker.store.prune, what, rules, worker.now_ms(), after=after, is_dry=asked_for.dry_run
     )
-    found: Pruned = await worker.read(page)
+    try:
+        found: Pruned = await worker.read(page)
+    except msgspec.MsgspecError as error:
+        raise _no_place() from error
     has_changed |= int(bool(found.values or found.rows))
     following: tuple[int, int, str, int] | None = (round_, number, found.next or "", has_changed)
     if found.next is None:
@@ -77,6 +80,12 @@ async def prune(app: App, asked_for: Prune) -> PruneReply:
         values=found.values,
         rows=found.rows,
         next=None if following is None else asking.cursor(*following),
+    )
+
+
+def _no_place() -> ConfigError:
+    return ConfigError(
+        "after= is no place of this pruning.", means="Nothing was pruned.", todo="Begin without it."
     )
 
 
@@ -149,7 +158,7 @@ async def _prune_subject(app: App, asked_for: Prune, subject: str) -> PruneReply
     try:
         found: SubjectPruned = await worker.read(page)
     except msgspec.MsgspecError as error:
-        raise ConfigError("after= is no place of this pruning.", todo="Begin without it.") from error
+        raise _no_place() from error
     return PruneReply(
         is_dry_run=asked_for.dry_run,
         what=SUBJECT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -411,11 +412,26 @@ LATE_MS = 30_000
 """A run that is due for so long is not claimed in the usual course of things."""
 
 
-def is_served(workflow: WorkflowRow | None, processes: Sequence[ProcessRow], now: Millis) -> bool:
-    """Give whether a process that is alive is known to have a workflow: the last that registered it is noted."""
-    if workflow is None:
-        return False
-    return any(row.lease_until >= now and row.started_at == workflow.seen_at for row in processes)
+class Serving(Enum):
+    """Whether a process that is alive has the code of a workflow, as far as the store knows."""
+
+    YES = "one has it"
+    PERHAPS = "none is known to"
+    NO = "none has it"
+
+
+def serving(workflow: WorkflowRow | None, processes: Sequence[ProcessRow], now: Millis) -> Serving:
+    """Give whether a process that is alive has a workflow.
+
+    Every process registers its workflows when it starts, and of each the last one is noted, by its time: one
+    that started clearly later does not have it; an earlier one may.
+    """
+    began = [row.started_at for row in processes if row.lease_until >= now]
+    if workflow is None or not began:
+        return Serving.NO
+    if workflow.seen_at in began:
+        return Serving.YES
+    return Serving.PERHAPS if min(began) <= workflow.seen_at + LATE_MS else Serving.NO
 
 
 def waits_for(
@@ -425,11 +441,11 @@ def waits_for(
     now: Millis,
     holder: str | None = None,
     *,
-    is_served: bool = True,
+    served: Serving = Serving.YES,
 ) -> str | None:
     """Say in words what a run waits for, without times, which everybody shows in their own way.
 
-    None where it has ended or runs. *holder* is the run that has its key; *is_served* is whether a
+    None where it has ended or runs. *holder* is the run that has its key; *served* is whether a
     process has its workflow.
     """
     open_steps = [row for row in steps if row.state is StepState.OPEN]
@@ -455,7 +471,8 @@ def waits_for(
             return run.reason
         if listed.due_at is None or listed.due_at > now:
             return "its time"
-        if not is_served and listed.due_at + LATE_MS <= now:
-            return f"a process that has the workflow {run.workflow!r}; none that is alive is known to"
+        if served is not Serving.YES and listed.due_at + LATE_MS <= now:
+            none = "has it" if served is Serving.NO else "is known to"
+            return f"a process that has the workflow {run.workflow!r}; none that is alive {none}"
         return "a free process"
     return None

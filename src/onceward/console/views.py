@@ -441,6 +441,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         slots: of the window, oldest first, all of the same length.
         slot_ms: that length.
         is_sampled: there was more in the window than is looked at; the newest is counted.
+        unserved: how many runs are due for over half a minute of each workflow that no process that
+            is alive has; of the `COUNT_MAX` that are due longest.
     """
 
     now: Millis
@@ -454,6 +456,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[WorkerView]
     problems: list[RunSummary]
     refusals: list[RefusalView]
+    unserved: dict[str, int] = {}
 
 
 class ActionReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -277,7 +277,7 @@ class PlanNeeded(StateConflict):
         super().__init__(
             f"The restart of run {plan.run_id} would do again, outside, what "
             + (f"{listed(again)} did." if again else "a step did that was under way."),
-            means="Nothing was changed.",
+            means="A step counts as outside unless its effect= says otherwise. Nothing was changed.",
             todo='Look at it, plan = await run.plan("restart"), and say so: run.restart(plan=plan). What must '
             f'not happen again can be kept: run.plan("restart", keep={again[:1] or ["…"]}). '
             "A script that means it writes run.restart(acknowledge=True).",

@@ -164,6 +164,10 @@ class ConsoleReads(Protocol):
         """
         ...
 
+    def late_runs(self, due_before: Millis, limit: int) -> dict[str, int]:
+        """Give how many runs of each workflow are due since then and held by nobody: of the *limit* longest due."""
+        ...
+
     def owned_counts(self) -> dict[str, int]:
         """Give how many runs each process owns."""
         ...

@@ -335,6 +335,9 @@ class Prunes(Protocol):
             after: where the page before ended; empty for the beginning.
             limit: how many rows are looked at.
             is_dry: nothing is written; the counts are those of what would be.
+
+        Raises:
+            msgspec.MsgspecError: *after* is no place.
         """
         ...
 

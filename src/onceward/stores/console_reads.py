@@ -209,6 +209,11 @@ class ConsoleReads:
             unparsed,
         )
 
+    def late_runs(self, due_before: Millis, limit: int) -> dict[str, int]:
+        """Give how many runs of each workflow are due since then and held by nobody."""
+        rows = self._read("late_runs", due_before=due_before, limit=limit)
+        return {workflow: int(count) for workflow, count in rows}
+
     def owned_counts(self) -> dict[str, int]:
         """Give how many runs each process owns."""
         return {process_id: int(count) for process_id, count in self._read("owned_counts")}

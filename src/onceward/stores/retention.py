@@ -22,7 +22,7 @@ from onceward.core.retention import (
 )
 from onceward.stores import subjects
 from onceward.stores.rows import to_values
-from onceward.stores.subjects import VALUES, Do, as_list, run_ids
+from onceward.stores.subjects import VALUES, Do, as_list, event_place_of, run_ids
 
 T = TypeVar("T")
 
@@ -135,8 +135,13 @@ def _events(do: Do, what: What, rules: Rules, now: Millis, after: str, limit: in
     ((oldest,),) = do("prune_horizon")
     if oldest is not None:
         before = min(before, oldest - SLACK_MS)
-    at, source, event_id = msgspec.json.decode(after) if after else (0, "", "")
-    start = {"before": before, "after_at": at, "after_source": source, "after_id": event_id}
+    at, source, event_id = event_place_of(after)
+    start: dict[str, str | int] = {
+        "before": before,
+        "after_at": at,
+        "after_source": source,
+        "after_id": event_id,
+    }
     page = do("prune_look_events", **start, limit=limit)
     if not page:
         return Pruned()
@@ -193,8 +198,8 @@ def _unparsed(do: Do, _what: What, rules: Rules, now: Millis, after: str, limit:
 def _notices(do: Do, _what: What, rules: Rules, now: Millis, after: str, limit: int, is_dry: bool) -> Pruned:
     if rules.notices is None:
         return Pruned()
-    at, notice_id, address_id = msgspec.json.decode(after) if after else (0, "", "")
-    start = {"after_at": at, "after_id": notice_id, "after_address": address_id}
+    at, notice_id, address_id = event_place_of(after)
+    start: dict[str, str | int] = {"after_at": at, "after_id": notice_id, "after_address": address_id}
     page = do("prune_look_notices", **start, before=now - rules.notices, limit=limit)
     gone = 0
     for _, notice_id, address_id, ended_at in page:

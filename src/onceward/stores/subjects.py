@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -23,7 +23,11 @@ _TEXTS = ("prune_step_errors", "prune_attempt_errors", "prune_run_errors")
 ERROR = '{"type":"Pruned","message":"what it said was pruned with all about its subject"}'
 """What stands in the place of an error."""
 
-EventAt = tuple[Millis, str, str]
+AtPlace = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+TextPlace = Annotated[str, msgspec.Meta(pattern=r"\A[^\x00]*\Z")]
+"""Parts of a place, which whoever asks may have written by hand: what no statement could be asked with is none."""
+
+EventAt = tuple[AtPlace, TextPlace, TextPlace]
 """When an event came, its source and its id."""
 
 
@@ -56,11 +60,11 @@ class Place(msgspec.Struct, omit_defaults=True):
         run_id: in the walk through the copies, the run that was looked at last; None before that walk.
     """
 
-    until: Millis = -1
-    horizon: Millis | None = None
+    until: AtPlace = -1
+    horizon: AtPlace | None = None
     event: EventAt = (0, "", "")
-    todo: list[tuple[str, str, str]] = []
-    run_id: str | None = None
+    todo: list[tuple[TextPlace, TextPlace, TextPlace]] = []
+    run_id: TextPlace | None = None
 
 
 def place_of(after: str) -> Place:
@@ -69,7 +73,25 @@ def place_of(after: str) -> Place:
     Raises:
         msgspec.MsgspecError: it is none.
     """
-    return msgspec.json.decode(after, type=Place) if after else Place()
+    found: Place = _read(after, Place) if after else Place()
+    return found
+
+
+def event_place_of(after: str) -> EventAt:
+    """Give the place of an event, or of a notice, that a page told as the next.
+
+    Raises:
+        msgspec.MsgspecError: it is none.
+    """
+    found: EventAt = _read(after, EventAt) if after else (0, "", "")
+    return found
+
+
+def _read(after: str, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(after, type=kind)
+    except (RecursionError, UnicodeError) as error:
+        raise msgspec.DecodeError(f"a place is none: {error}") from error
 
 
 @dataclass

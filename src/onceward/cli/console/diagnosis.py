@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onceward.console.shaping import LATE_MS, is_served
+from onceward.console.shaping import LATE_MS, Serving, serving
 from onceward.core.looks import RunLook
 from onceward.core.model import Millis, ProcessRow, WorkflowRow
 from onceward.core.notices import HORIZON_MS, SEEN_EVERY_MS
@@ -175,9 +175,11 @@ def _why_stuck(
     late = f"due for {(now - listed.due_at) // 1000} s and nobody claims it"
     if not alive:
         return f"{late}: no process is alive", "Start one: onceward worker MODULE:APP"
-    if not is_served(workflows.get(run.workflow), alive, now):
+    served = serving(workflows.get(run.workflow), alive, now)
+    if served is not Serving.YES:
+        has_it = "has" if served is Serving.NO else "is known to have"
         return (
-            f"{late}: no process that is alive is known to have the workflow {run.workflow!r}",
+            f"{late}: no process that is alive {has_it} the workflow {run.workflow!r}",
             f"Start one whose code has it, or end the run: onceward runs cancel {run.run_id}",
         )
     return f"{late}: every process is busy", "Raise concurrency, or start more processes."

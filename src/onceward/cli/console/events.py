@@ -203,7 +203,7 @@ def deliveries() -> None:
 @click.option(
     "--outcome",
     type=click.Choice(["accepted", "duplicate", "clash", "unparsed"]),
-    help="With this outcome; unparsed ones are only listed so.",
+    help="With this outcome; by default with any.",
 )
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="PLACE", help="Go on where the page before ended, as it said.")

@@ -25,6 +25,10 @@ def print_plan(plan: Any) -> None:
         rows.append((step["step"], step["state"], text(fate, "bold red" if is_again else "")))
     if rows:
         print_table("STEP", "STATE", "WOULD BE", rows=rows, narrow=("STEP",), is_indented=True)
+        if told["outside_again"]:
+            say(
+                '  A step counts as outside unless its effect= says otherwise: effect="pure" of one that only reads.'
+            )
     else:
         say("  No step has a record.")
     for child in told["children"]:

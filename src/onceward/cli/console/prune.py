@@ -124,7 +124,7 @@ async def _prune_subject(console: Console, asked: Prune) -> SubjectView:
 
 
 def _print(counts: Counts, *, is_dry: bool, as_json: bool) -> None:
-    from onceward.cli.console.words import print_json, say
+    from onceward.cli.console.words import counted, print_json, say
 
     if as_json:
         told = {what: {"values": values, "rows": rows} for what, (values, rows) in counts.items()}
@@ -136,12 +136,12 @@ def _print(counts: Counts, *, is_dry: bool, as_json: bool) -> None:
     say("Would go:" if is_dry else "Pruned:", "bold")
     for what, (values, rows) in counts.items():
         parts = {
-            "runs": f"values of {values} runs, and {rows} runs whole",
-            "events": f"payloads of {values} events",
-            "deliveries": f"{rows} deliveries",
-            "unparsed": f"{rows} unparsed deliveries",
-            "notices": f"{rows} notices",
-            "identity": f"ids of {rows} events",
+            "runs": f"values of {counted(values, 'run')}, and {counted(rows, 'run')} whole",
+            "events": f"payloads of {counted(values, 'event')}",
+            "deliveries": counted(rows, "delivery", "deliveries"),
+            "unparsed": counted(rows, "unparsed delivery", "unparsed deliveries"),
+            "notices": counted(rows, "notice"),
+            "identity": f"ids of {counted(rows, 'event')}",
         }
         say(f"  {parts[what]}")
 
@@ -150,20 +150,20 @@ def print_subject(told: SubjectView, subject: str, *, is_dry: bool, as_json: boo
     """Say what went of a subject, and what stays for which runs."""
     import msgspec
 
-    from onceward.cli.console.words import print_json, say
+    from onceward.cli.console.words import counted, print_json, say
 
     if as_json:
         print_json({"dry_run": is_dry, "subject": subject, **msgspec.to_builtins(told)})
         return
     say("Would go:" if is_dry else "Pruned:", "bold")
-    say(f"  results, inputs and errors of {told.runs} runs")
-    say(f"  payloads of {told.events} events, and {told.deliveries} requests")
+    say(f"  results, inputs and errors of {counted(told.runs, 'run')}")
+    say(f"  payloads of {counted(told.events, 'event')}, and {counted(told.deliveries, 'request')}")
     if told.copies:
-        say(f"  copies of events in {told.copies} waits of other runs")
+        say(f"  copies of events in {counted(told.copies, 'wait')} of other runs")
     if not told.kept and not told.kept_events:
         return
     say(
-        f"Kept for runs that are not over: payloads of {told.kept_events} events, and all of these runs.",
+        f"Kept for runs that are not over: payloads of {counted(told.kept_events, 'event')}, and all of these runs.",
         "bold",
     )
     for run in told.kept[:KEPT_SHOWN]:

@@ -21,7 +21,7 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import DeliveryFilter, EventFilter, Look, Owned, RunFilter
-from onceward.stores.console_reads import ConsoleReads, excerpt_statement
+from onceward.stores.console_reads import AFTER_ALL, ConsoleReads, excerpt_statement
 from onceward.stores.postgres.connection import Link
 from onceward.stores.postgres.session import BEGIN_SNAPSHOT, Session
 from onceward.stores.postgres.statements import Call, Parameter, Statement, parameter, statement, text_array
@@ -147,7 +147,8 @@ class PostgresReads(ConsoleReads):
 
     def unparsed(self, where: DeliveryFilter) -> list[UnparsedRow]:
         """Give the unparsed deliveries, newest first."""
-        rows = self._read("unparsed", before=where.before, source=where.source, limit=where.limit)
+        before = where.before or AFTER_ALL
+        rows = self._read("unparsed", before=before, source=where.source, limit=where.limit)
         return to_values(UnparsedRow, rows)
 
     def unparsed_delivery(self, delivery_id: str) -> UnparsedRow | None:

@@ -246,6 +246,15 @@ select p.state, count(*) from (
 ) p
 group by p.state
 
+-- name: late_runs
+-- How many runs of each workflow are due since then and held by nobody: of those that are due longest, so many.
+select q.workflow, count(*) from (
+  select workflow from {t}queue
+  where namespace = :namespace and process_id is null and due_at <= :due_before
+  order by due_at limit :limit
+) q
+group by q.workflow
+
 -- name: oldest_due
 select min(q.due_at) from {t}queue q where q.namespace = :namespace and q.process_id is null
 

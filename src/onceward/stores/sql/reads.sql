@@ -108,9 +108,9 @@ order by e.received_at, e.id
 limit :limit
 
 -- name: unparsed
+-- Newest first, by the index of their ids, which :before opens.
 select {unparsed_head} from {t}unparsed u
-where u.namespace = :namespace
-  and (cast(:before as text) is null or u.delivery_id < :before)
+where u.namespace = :namespace and u.delivery_id < :before
   and (cast(:source as text) is null or u.source = :source)
 order by u.delivery_id desc
 limit :limit

@@ -21,7 +21,7 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import DeliveryFilter, EventFilter, Look, Owned, RunFilter
-from onceward.stores.console_reads import ConsoleReads, excerpt_statement
+from onceward.stores.console_reads import AFTER_ALL, ConsoleReads, excerpt_statement
 from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
 from onceward.stores.sqlite.connection import Connections
 from onceward.stores.sqlite.writes import json_list
@@ -146,7 +146,8 @@ class SqliteReads(ConsoleReads):
 
     def unparsed(self, where: DeliveryFilter) -> list[UnparsedRow]:
         """Give the unparsed deliveries, newest first."""
-        rows = self._read("unparsed", before=where.before, source=where.source, limit=where.limit)
+        before = where.before or AFTER_ALL
+        rows = self._read("unparsed", before=before, source=where.source, limit=where.limit)
         return to_values(UnparsedRow, rows)
 
     def unparsed_delivery(self, delivery_id: str) -> UnparsedRow | None:

@@ -189,6 +189,8 @@ def live_states_and_open_problems_are_counted_up_to_a_cap(stores: StoreFactory) 
     assert (capped.states["queued"], capped.capped) == (2, ["queued"])
     assert process.store.tally(START - 1, 10).oldest_due is None
     assert process.store.owned_counts() == {process.process_id: 1}
+    assert process.store.late_runs(START, 10) == {"fulfil": 3}
+    assert (process.store.late_runs(START, 2), process.store.late_runs(START - 1, 10)) == ({"fulfil": 2}, {})
 
     dismissal = move(failed, RunState.FAILED, now=stores.now, dismissed_at=stores.now)
     assert process.store.steer(steer(failed, "dismiss", dismissal))

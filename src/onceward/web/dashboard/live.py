@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response, StreamingResponse
@@ -19,6 +19,7 @@ from onceward.web.dashboard.render import HEADERS
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
 STREAM_SECONDS = 20.0
 STREAMS_MAX = 200
@@ -44,14 +45,21 @@ class Live:
 
     async def serve(self, _request: Request) -> Response:
         """Answer with a stream of server-sent events; 503 where there are too many."""
-        if self._open >= self._streams_max:
-            return Response("Too many pages are open.", 503, headers={"Retry-After": "10"})
-        return StreamingResponse(
-            self._stream(), media_type="text/event-stream", headers={**HEADERS, "X-Accel-Buffering": "no"}
-        )
+        return _Counted(self)
 
-    async def _stream(self) -> AsyncIterator[str]:
+    def take(self) -> bool:
+        """Count one more, if there may be one; `give_back` it."""
+        if self._open >= self._streams_max:
+            return False
         self._open += 1
+        return True
+
+    def give_back(self) -> None:
+        """Count one less."""
+        self._open -= 1
+
+    async def lines(self) -> AsyncGenerator[str, None]:
+        """Give the events of one stream."""
         changes = aiter(self._console.changed())
         over_at = time.monotonic() + self._stream_seconds
         try:
@@ -63,6 +71,29 @@ class Live:
         except (TimeoutError, StopAsyncIteration, OncewardError):
             pass  # the browser asks again
         finally:
-            self._open -= 1
             if isinstance(changes, AsyncGenerator):
                 await changes.aclose()
+
+
+class _Counted(Response):
+    """One stream, counted from the moment it is let through to its end, whether or not anything was read of it."""
+
+    def __init__(self, live: Live) -> None:
+        super().__init__()
+        self._live = live
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Nothing is awaited between the question and the count: else a burst would pass together.
+        if not self._live.take():
+            refusal = Response("Too many pages are open.", 503, headers={**HEADERS, "Retry-After": "10"})
+            await refusal(scope, receive, send)
+            return
+        lines = self._live.lines()
+        try:
+            stream = StreamingResponse(
+                lines, media_type="text/event-stream", headers={**HEADERS, "X-Accel-Buffering": "no"}
+            )
+            await stream(scope, receive, send)
+        finally:
+            self._live.give_back()
+            await lines.aclose()

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from onceward.console.workflow_words import rules_told, starts_on
 from onceward.core.glossary import TOLD
 from onceward.core.model import Millis
 from onceward.version import __version__
@@ -81,6 +82,8 @@ class Renderer:
             meaning=words.meaning,
             counted=words.count,
             told=lambda outcome: TOLD.get(outcome, outcome),
+            starts_on=starts_on,
+            rules_told=rules_told,
             gist=lambda failure: words.gist(failure.type, failure.message),
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import http.client
 import json
 import re
 import signal
@@ -12,7 +14,7 @@ import msgspec
 import pytest
 
 from onceward.core.bulks import SILENT_MS, BulkRow
-from tests.attack.site import Process, Site
+from tests.attack.site import Process, Site, at_once
 from tests.helpers import eventually
 
 MANY = 30
@@ -107,3 +109,55 @@ def test_a_bulk_action_that_is_killed_goes_on_by_its_id(site: Site, killed: str,
     assert (done["is_over"], done["is_interrupted"]) == (True, False)
     check_once_each(site, shop, runs, verb)
     assert reply_of(command(site, *arguments, **env)) == done
+
+
+def ask(port: int, bearer: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
+    try:
+        connection.request(method, f"/api/v1{path}", None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def test_one_request_at_two_servers_at_once_has_one_effect(site: Site) -> None:
+    """A verb on one run, and a bulk action; and the same id with anything else is refused at both."""
+    site.worker()
+    shop = site.desk()
+    runs = failed(site, shop, 12)
+    bearer = token(site)
+    ports = [site.serve().port for _ in range(2)]
+
+    def both(path: str, *bodies: Any) -> list[tuple[int, Any]]:
+        calls = [
+            functools.partial(ask, port, bearer, "POST", path, body) for port in ports for body in bodies
+        ]
+        return at_once(*calls)
+
+    told = both(f"/runs/{runs[0]}/replay", {"request_id": "one"}, {"request_id": "one"})
+    assert [status for status, _ in told] == [200] * 4
+    assert len({reply["run_id"] for _, reply in told}) == 1
+    other = both(f"/runs/{runs[1]}/replay", {"request_id": "one"})
+    assert [(status, reply["code"]) for status, reply in other] == [(409, "state_conflict")] * 2
+    assert [status for status, _ in both(f"/runs/{runs[0]}/dismiss", {"request_id": "one"})] == [409] * 2
+    site.wait_all(shop.app, 13)
+
+    query = {"workflow": "breaks", "until": shop.app.worker.now_ms()}
+    bulk = {"query": query, "action": {"verb": "replay"}, "dry_run": False, "request_id": "many"}
+    told = both("/runs/bulk", bulk, bulk)
+    assert [status for status, _ in told] == [200] * 4
+
+    def ends() -> list[Any]:
+        replies = [ask(port, bearer, "GET", "/bulk/many")[1] for port in ports]
+        return replies if all(reply["is_over"] for reply in replies) else []
+
+    first, second = eventually(ends, 40, what="both tell the end")
+    assert first == second
+    assert (first["matched"], first["done"], first["is_interrupted"]) == (13, 13, False)
+    other = both("/runs/bulk", {**bulk, "action": {"verb": "dismiss"}})
+    assert [(status, reply["code"]) for status, reply in other] == [(409, "id_clash")] * 2
+    site.wait_all(shop.app, 26)
+    assert site.tally(shop.app).total() == 26
+    site.check(shop.app)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onceward.console import audit, bulks
+from onceward.console import asking, audit, bulks
 from onceward.console.bulks import Telling
 from onceward.console.port import ACKNOWLEDGED, BULK_MAX, PAGE_MAX, Action, RunQuery
 from onceward.console.views import ActionReply, AgainView, BulkReply, RunSummary
@@ -149,6 +149,10 @@ class Acting:
                 means="A bulk action needs a filter. Nothing was changed.",
                 todo="Filter by workflow, state, source, type, subject, error, problems or time.",
             )
+        else:
+            # Said at once, and not as the end of something that had begun.
+            asked.checked_texts(tag=query.tag)
+            asking.run_look(msgspec.structs.replace(query, after=None, limit=1))
         bulk_id = self._app.worker.ids.hex(12) if action.request_id is None else checked_id(action.request_id)
         if dry_run:
             return await self._dry(bulk_id, query, action, run_ids)

@@ -26,7 +26,7 @@ from onceward.core.choice import NOTHING_KEPT, Choice, copies_of, kept_rows
 from onceward.core.codec import Codec
 from onceward.core.duration import show
 from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, RunRow, Skip, StepKey, StepRow
-from onceward.core.plan import Plan, check_acknowledged, detail_of
+from onceward.core.plan import Plan, check_acknowledged, detail_of, replayed_of
 from onceward.core.ports import Accept, RunFilter, Store
 from onceward.core.retention import refuse_pruned
 from onceward.core.rules import ACTIVE, EVER, WINDOW
@@ -433,13 +433,16 @@ class Desk:
         Raises:
             NotFound: no such run in this namespace.
             ConfigError: the run has no such step.
-            StateConflict: *plan* is no longer that of the replay.
+            StateConflict: *plan* is no longer that of the replay, or the request was another.
         """
         refuse_in_transaction("the replay of a run")
         worker = self._worker()
         asked.checked_actor(actor)
         if request_id is not None:
-            checked_id(request_id)
+            entry: AuditRow | None = await self.ask("audit_of_request", checked_id(request_id))
+            is_ours = entry is None or (entry.verb == Verb.REPLAY and replayed_of(entry.detail) == run_id)
+            if entry is not None and not is_ours:
+                raise asked.other_request(request_id, entry)
         old = await self.run_row(run_id)
         event: EventRow | None = await self.ask("event", old.source, old.event_id)
         if event is None:
@@ -476,7 +479,8 @@ class Desk:
         )
         token = plan.token if isinstance(plan, Plan) else plan
         detail = detail_of(choice, token, request_id, replay_of=run_id)
-        audit = AuditRow(str(worker.ids.uuid7()), now, run.run_id, Verb.REPLAY.value, actor, detail)
+        audit_id = str(worker.ids.uuid7())
+        audit = AuditRow(audit_id, now, run.run_id, Verb.REPLAY.value, actor, detail, request_id)
         replaying = functools.partial(worker.store.replay, Accept(event, [run]), copies, audit)
         try:
             accepted = await worker.read(replaying)

@@ -263,6 +263,27 @@ def test_many_runs_are_looked_at_before_they_are_steered(own: tuple[str, list[st
     assert Told("dead", "--check", url=url).plain.startswith("Nothing is dead")
 
 
+def test_all_but_one_of_many_is_said_and_is_no_success(sqlite_url: str) -> None:
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> None:
+        for number in range(11):
+            await shop.failed(f"order-{number}")
+        await shop.completed("order-seen")
+
+    run_app(shop.app, scenario)
+    done = Told("runs", "dismiss", "--since", "1h", "--yes", url=sqlite_url)
+
+    assert (done.status, done.plain) == (
+        1,
+        "dismiss: 11 of 12 runs done, 1 refused: the run is not an open problem",
+    )
+    again = Told(
+        "runs", "dismiss", "--since", "1h", "--yes", "--request", done.errors.split()[-1], url=sqlite_url
+    )
+    assert (again.status, again.text, again.errors) == (1, done.text, "")
+
+
 def test_a_run_is_followed_to_its_end(world: World) -> None:
     url, found = world
     completed = Told("runs", "tail", found["completed"], url=url)

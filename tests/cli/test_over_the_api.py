@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from onceward.cli.console.reach import Reach
 from onceward.cli.main import main
 from tests.cli.running import environment, onceward, running
 
@@ -119,3 +121,12 @@ def test_a_token_that_goes_over_http_to_another_machine_is_warned_of_once(url: s
     done = CliRunner().invoke(main, ["runs", "list", "--api", url, "--token", "owt_x"])
     assert done.stderr.count("in clear") == int(is_warned)
     assert "in clear" not in CliRunner().invoke(main, ["runs", "list", "--api", url]).stderr
+
+
+def test_a_proposed_command_names_the_store_as_one_word(tmp_path: Path) -> None:
+    folder = tmp_path / "it's $(touch pwned); here"
+    folder.mkdir()
+    url = f"sqlite:///{folder / 'shop.db'}"
+    reach = Reach(target="shop:app", api=None, token=None, settings={"store": url}, as_json=False)
+
+    assert shlex.split(reach.shown()) == ["--app", "shop:app", "--store", url]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -268,6 +269,118 @@ def test_a_bulk_action_whose_process_is_gone_is_interrupted_and_goes_on_by_its_i
         assert (done.matched, done.done, done.is_interrupted) == (2, 2, False)
         assert await shop.console.bulk_progress("mend") == done
         assert await shop.ids(problems=True) == []
+
+    run_app(shop.app, scenario)
+
+
+@pytest.mark.parametrize("verb", ["replay", "restart"])
+def test_a_bulk_action_that_goes_on_is_about_the_runs_that_it_found_first(store_url: str, verb: str) -> None:
+    """What it made itself, and what came meanwhile, is none of them."""
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        found = [await shop.failed(f"order-{number}") for number in range(3)]
+        query = RunQuery(workflow="charge", state="failed")
+        plan = ACKNOWLEDGED if verb == "restart" else None
+        action = Action(verb=verb, actor="ann", request_id="mend", plan=plan)
+        dead = begun(shop.app, "mend", query, action, None)
+        assert await dead.take()
+        assert await dead.choose(found)
+        first = await shop.do(found[0], verb, plan=plan, request_id=content_hash(composed("mend", found[0])))
+        await shop.stands(first.run_id, "failed")
+        late = await shop.failed("order-late")
+        silent = msgspec.structs.replace(dead.row, told_at=shop.app.worker.now_ms() - SILENT_MS - 1)
+        assert shop.app.worker.store.tell_bulk(silent)
+
+        done = await shop.console.bulk(query, action, dry_run=False)
+
+        assert (done.matched, done.done, done.refused) == (3, 3, 0)
+        rows = await shop.app.runs(limit=100)
+        if verb == "replay":
+            assert sorted(row.replay_of for row in rows if row.replay_of) == sorted(found)
+        else:
+            assert {row.run_id for row in rows if row.generation == 2} == set(found)
+        assert late in {row.run_id for row in rows if row.generation == 1}
+
+    run_app(shop.app, scenario)
+
+
+def test_one_request_id_is_one_bulk_action(store_url: str) -> None:
+    """Also after it is over, at the same moment, in another process, and with the id of one run's action."""
+    shop, other = Shop(store_url), Shop(store_url)
+
+    async def scenario() -> None:
+        failed = [await shop.failed(f"order-{number}") for number in range(3)]
+        query = RunQuery(problems=True)
+
+        def action(verb: str, request_id: str, **more: Any) -> Action:
+            return Action(verb=verb, actor="ann", request_id=request_id, **more)
+
+        async def refused(query: RunQuery, action: Action) -> OncewardError:
+            with pytest.raises((StateConflict, IdClash)) as caught:
+                await shop.console.bulk(query, action, dry_run=False)
+            return caught.value
+
+        async with other.app:
+            for here, there in ((shop, shop), (shop, other)):
+                request_id = f"both-{here is there}"
+                told = await asyncio.gather(
+                    here.console.bulk(query, action("replay", request_id), dry_run=False),
+                    there.console.bulk(query, action("dismiss", request_id), dry_run=False),
+                    return_exceptions=True,
+                )
+                assert sorted(type(one).__name__ for one in told) == ["BulkReply", "IdClash"]
+        await shop.console.bulk(query, action("cancel", "monday"), dry_run=False)
+        await refused(query, action("dismiss", "monday"))
+        await refused(RunQuery(workflow="charge"), action("cancel", "monday"))
+        await shop.console.bulk(query, action("replay", "tuesday", payload=1), dry_run=False)
+        await refused(query, action("replay", "tuesday", payload=2))
+
+        await shop.do(failed[0], "replay", request_id="one")
+        assert "was replay of run" in (await refused(query, action("replay", "one"))).what
+        with pytest.raises(StateConflict, match="was bulk cancel of many runs"):
+            await shop.do(failed[0], "cancel", request_id="monday")
+
+    run_app(shop.app, scenario)
+
+
+@pytest.mark.parametrize("verb", ["retry", "restart", "replay", "cancel", "dismiss"])
+def test_a_request_id_is_of_one_action_on_one_run(store_url: str, verb: str) -> None:
+    shop, other = Shop(store_url), Shop(store_url)
+
+    async def scenario() -> None:
+        run_id, another = [await shop.failed(f"order-{number}") for number in range(2)]
+        plan = {"plan": ACKNOWLEDGED} if verb == "restart" else {}
+        asked = {"cancel": "restart", "replay": "dismiss"}.get(verb, "replay")
+        if verb == "cancel":
+            run_id = (await shop.app.start(shop.nap, "x")).run_id
+        async with other.app:
+            told = await asyncio.gather(
+                *(one.do(run_id, verb, request_id="once", **plan) for one in (shop, other, shop, other))
+            )
+            assert len({one.run_id for one in told}) == 1
+            assert sorted(one.is_duplicate for one in told) == [False, True, True, True]
+            for one in (shop, other):
+                with pytest.raises(StateConflict, match="The request 'once' was"):
+                    await one.do(another, verb, request_id="once", **plan)
+                with pytest.raises(StateConflict, match="The request 'once' was"):
+                    await one.do(run_id, asked, request_id="once")
+        rows = await shop.app.runs(limit=100)
+        assert len([row for row in rows if row.replay_of]) == (1 if verb == "replay" else 0)
+
+    run_app(shop.app, scenario)
+
+
+def test_a_run_that_does_not_have_the_step_does_not_end_a_bulk_action(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        await shop.completed("order-1")
+        await shop.failed("order-2")
+        action = Action(verb="replay", actor="ann", from_step="pay")
+        done = await shop.console.bulk(RunQuery(since=0), action, dry_run=False)
+
+        assert (done.matched, done.done, done.refused) == (2, 1, 1)
 
     run_app(shop.app, scenario)
 

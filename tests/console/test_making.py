@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from onceward import ConfigError, Context, Event, IdClash, NotFound
-from onceward.console.port import Completion, Emit
+from onceward.console.asking import cursor
+from onceward.console.port import Completion, Emit, Prune
 from onceward.core.errors import AlreadyCompleted, PromiseOver, StateConflict
 from tests.console.shop import Shop
 from tests.engine.running import make_app, run_app
@@ -131,5 +134,34 @@ def test_a_promise_is_ended_without_its_token_and_once(store_url: str) -> None:
             await console.complete(over, Completion(actor="ann", value="yes"))
         with pytest.raises(NotFound, match="has no promise"):
             await console.complete(await shop.completed("order-1"), Completion(actor="ann"))
+
+    run_app(shop.app, scenario)
+
+
+@pytest.mark.parametrize("more", [{"older_than": "0s"}, {"subject": "customer-1"}])
+def test_pruning_goes_on_only_from_where_the_audit_says_that_it_began(store_url: str, more: Any) -> None:
+    """Else a place from a dry run, or one that somebody made, would prune what nobody can find out later."""
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        for number in range(3):
+            await shop.failed(f"order-{number}", subject="customer-1")
+        dry = Prune(actor="ann", dry_run=True, **more)
+        is_subject = "subject" in more
+        place = cursor("", "{}") if is_subject else cursor("", 0, 0, "", 0)
+        forged = cursor("made up", "{}") if is_subject else cursor("made up", 0, 0, "", 0)
+        assert (await shop.console.prune(dry)).looked
+        for after in (place, forged):
+            with pytest.raises(ConfigError):
+                await shop.console.prune(Prune(actor="ann", dry_run=False, after=after, **more))
+        page = await shop.console.prune(Prune(actor="ann", dry_run=False, **more))
+        while page.next is not None:
+            with pytest.raises(ConfigError):
+                await shop.console.prune(Prune(actor="bob", dry_run=False, after=page.next, **more))
+            with pytest.raises(ConfigError):
+                await shop.console.prune(Prune(actor="ann", dry_run=False, after=page.next, older_than="1ms"))
+            page = await shop.console.prune(Prune(actor="ann", dry_run=False, after=page.next, **more))
+        entries = (await shop.console.audit()).items
+        assert [(entry.verb, entry.actor) for entry in entries if entry.verb == "prune"] == [("prune", "ann")]
 
     run_app(shop.app, scenario)

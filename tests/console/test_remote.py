@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from onceward.cli.main import main
 from onceward.console.port import Action, Completion, DeliveryQuery, Emit, EventQuery, RunQuery
 from onceward.console.remote import RemoteConsole
 from onceward.console.views import BulkReply, Counts, EmitReply, EventSummary, Page
@@ -233,3 +235,20 @@ def test_a_password_in_the_address_is_refused_and_not_shown(url: str) -> None:
 def test_a_name_that_cannot_be_looked_up_is_refused(url: str) -> None:
     with pytest.raises(errors.ConfigError):
         RemoteConsole(url)
+
+
+def test_a_command_fails_where_a_bulk_action_stopped_early_and_says_how_to_go_on(instance: str) -> None:
+    begun = BulkReply(bulk_id="mend", verb="retry", is_dry_run=False, matched=3, done=1, is_over=False)
+    why = "Interrupted after 1 of 3: whoever was at it has not been heard of since."
+    over = msgspec.structs.replace(begun, is_over=True, is_interrupted=True, reasons=[why])
+    Instance.replies += [(200, begun), (200, over)]
+    asked = ["runs", "retry", "--problems", "--yes", "--api", instance]
+    done = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(main, asked, prog_name="onceward")
+
+    assert done.exit_code == 1
+    assert done.stdout.splitlines() == [
+        f"retry: 1 of 3 runs done, 0 refused: {why}",
+        "It stopped early. To go on: the same with --request mend",
+    ]
+    request_id = Instance.asked[0][1]["request_id"]
+    assert done.stderr == f"Cut off, it goes on with --request {request_id}\n"

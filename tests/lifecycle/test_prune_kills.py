@@ -14,6 +14,7 @@ import pytest
 from onceward import App, Context, Event
 from onceward.testing.invariants import check_invariants
 from tests.engine.running import open_store, run_app
+from tests.helpers import eventually_async
 
 ROOT = Path(__file__).parents[2]
 OVER = 12
@@ -41,14 +42,27 @@ with open_store(sys.argv[1]) as store:
 """
 
 
-def _prune(url: str, failpoint: str) -> int:
+SUBJECT_PRUNER = """
+import sys
+from onceward.runtime.failpoints import arm_from_environment
+from tests.engine.running import open_store
+
+arm_from_environment()
+with open_store(sys.argv[1]) as store:
+    after = ""
+    while after is not None:
+        after = store.prune_subject("ann", store.now_ms(), after=after, limit=5).next
+"""
+
+
+def _prune(url: str, failpoint: str, program: str = PRUNER) -> int:
     environment = {
         **os.environ,
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
         "ONCEWARD_FAILPOINT": failpoint,
     }
     return subprocess.run(
-        [sys.executable, "-c", PRUNER, url], cwd=ROOT, env=environment, timeout=60
+        [sys.executable, "-c", program, url], cwd=ROOT, env=environment, timeout=60
     ).returncode
 
 
@@ -103,3 +117,76 @@ def test_live_work_goes_on_beside_prunes_that_are_killed(
         events = store.dump("event")["event"]
         kept = {row["id"] for row in events if row["payload"] is not None}
         assert {"late", "note"} <= kept
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_all_about_a_subject_goes_though_it_is_killed_again_and_again(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """What a live run needs stays, what is about others stays, ids stay, and nothing else of it is left."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    if kind == "postgres":
+        url = str(request.getfixturevalue("postgres_dsn"))
+    app = App(url, poll="50ms", linger="20ms", drain="2s")
+    gate = asyncio.Event()
+
+    @app.workflow(on="order.paid")
+    async def fulfil(ctx: Context, event: Event) -> str:
+        await ctx.step.emit("told", "order.told", {"copy": event.payload["order"]})
+        return await ctx.step.run("charge", charge, event.payload["order"])
+
+    @app.workflow(on="order.told")
+    async def tell(ctx: Context, event: Event) -> str:
+        return str(event.payload["copy"])
+
+    @app.workflow(on="order.late")
+    async def late(ctx: Context, event: Event) -> str:
+        await ctx.step.run("hold", gate.wait)
+        return str(event.payload["order"])
+
+    async def charge(order: str) -> str:
+        return order
+
+    async def scenario() -> tuple[str, list[int]]:
+        for number in range(OVER):
+            for subject, order in (("ann", f"canary-{number}"), ("bob", f"other-{number}")):
+                emitted = await app.emit("order.paid", {"order": order}, id=order, subject=subject)
+                await emitted.runs[0].result()
+        (live,) = (await app.emit("order.late", {"order": "live"}, id="late", subject="ann")).runs
+        await eventually_async(lambda: all_told(app), what="all told")
+        codes = [
+            await asyncio.to_thread(_prune, url, place, SUBJECT_PRUNER)
+            for place in (
+                "prune.before_commit:kill:1",
+                "prune.after_commit:kill:2",
+                "prune.before_commit:kill:3",
+                "prune.after_commit:kill:4",
+                "",
+            )
+        ]
+        gate.set()
+        return await live.result(), codes
+
+    result, codes = run_app(app, scenario, within_s=120)
+
+    assert result == "live"
+    assert codes == [-signal.SIGKILL] * 4 + [0]
+    with open_store(url) as store:
+        assert check_invariants(store) == []
+        dumped = store.dump(
+            "event", "delivery", "run", "step", "attempt", "promise", "wait", "offer", "audit"
+        )
+        events = {row["id"]: row["payload"] for row in dumped["event"]}
+        assert {f"canary-{number}" for number in range(OVER)} <= set(events)
+        for row in dumped["event"]:
+            row["id"] = ""
+        for rows in dumped.values():
+            for row in rows:
+                row.pop("event_id", None)
+        assert "canary-" not in str(dumped)
+        assert all(f"other-{number}" in str(dumped) for number in range(OVER))
+
+
+async def all_told(app: App) -> bool:
+    rows = await app.runs(workflow="tell", limit=1000)
+    return len(rows) == 2 * OVER and all(row.state == "completed" for row in rows)

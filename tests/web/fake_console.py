@@ -235,8 +235,12 @@ class FakeConsole:
         )
         if dry_run:
             return reply
+        if progress is not None:
+            progress(msgspec.structs.replace(reply, is_over=False))
         for done in range(1, 4):
             await self.go_on.wait()
+            if self.fault is not None:
+                raise self.fault
             self.acted.append((f"run_{done}", action))
             reply = msgspec.structs.replace(reply, done=done, is_over=False)
             if progress is not None:

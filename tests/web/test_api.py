@@ -544,12 +544,58 @@ async def test_too_many_bulk_actions_wait(world: World) -> None:
 
 @pytest.mark.anyio
 async def test_a_bulk_action_that_fails_says_so(world: World) -> None:
+    world.console.go_on.clear()
+    begun = await post(world, "/runs/bulk", {**BULK, "dry_run": False, "request_id": "b1"})
     world.console.fault = StoreUnavailable("The disk is full.")
-    await post(world, "/runs/bulk", {**BULK, "dry_run": False, "request_id": "b1"})
+    world.console.go_on.set()
     reports = [report async for report in world.api.bulks.follow("b1")]
 
+    assert begun.status_code == 200
     assert reports[-1].is_over
     assert "The disk is full." in reports[-1].reasons[-1]
+
+
+@pytest.mark.anyio
+async def test_a_bulk_action_that_did_not_begin_is_refused_and_can_be_asked_for_again(world: World) -> None:
+    asked = {**BULK, "dry_run": False, "request_id": "b1"}
+    world.console.fault = StoreUnavailable("The disk is full.")
+    refused = await post(world, "/runs/bulk", asked)
+    world.console.fault = None
+    begun = await post(world, "/runs/bulk", asked)
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
+    assert begun.status_code == 200
+    await world.api.close()
+
+
+@pytest.mark.anyio
+async def test_what_stopped_here_and_went_on_elsewhere_is_told_as_it_stands_there(world: World) -> None:
+    world.console.go_on.clear()
+    await post(world, "/runs/bulk", {**BULK, "dry_run": False, "request_id": "b1"})
+    world.console.fault = StoreUnavailable("The disk is full.")
+    world.console.go_on.set()
+    assert [report async for report in world.api.bulks.follow("b1")][-1].is_interrupted
+
+    over = BulkReply(bulk_id="b1", verb="retry", is_dry_run=False, matched=3, done=3)
+    world.console.elsewhere = {"b1": [over]}
+
+    assert (await get(world, "/bulk/b1")).json()["done"] == 3
+    assert [report async for report in world.api.bulks.follow("b1")] == [over]
+
+
+@pytest.mark.anyio
+async def test_the_last_hour_is_the_same_bulk_action_a_minute_later(world: World) -> None:
+    replies = [
+        await post(
+            world,
+            "/runs/bulk",
+            {**BULK, "query": {"state": "failed", "since": since}, "dry_run": False, "request_id": "b1"},
+        )
+        for since in (1_000, 61_000)
+    ]
+
+    assert [reply.status_code for reply in replies] == [200, 200]
+    await world.api.close()
 
 
 @pytest.mark.anyio

@@ -117,6 +117,22 @@ async def test_a_program_finds_and_retries_what_failed(store_url: str) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    "query", [{"workflow": "a\0"}, {"tag": "a\0"}, {"event_id": "e"}, {"error": "card", "state": "queued"}]
+)
+async def test_a_bulk_action_of_what_cannot_be_looked_for_does_not_begin(
+    tmp_path: Path, query: dict[str, str]
+) -> None:
+    app = make_shop(f"sqlite:///{tmp_path / 'store.db'}")
+    asked = {"query": query, "action": {"verb": "retry"}, "dry_run": False, "request_id": "monday"}
+    async with served(app) as client:
+        reply = await client.post(f"{V1}/runs/bulk", json=asked)
+        progress = await client.get(f"{V1}/bulk/monday")
+
+    assert (reply.status_code, reply.json()["code"], progress.status_code) == (400, "config", 404)
+
+
+@pytest.mark.anyio
 async def test_a_restart_that_would_do_something_outside_again_takes_its_plan(store_url: str) -> None:
     app = App(store_url, poll="20ms", linger="0s")
     charged: list[str] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onceward.console import audit, bulks
+from onceward.console import asking, audit, bulks
 from onceward.console.bulks import Telling
 from onceward.console.port import ACKNOWLEDGED, BULK_MAX, PAGE_MAX, Action, RunQuery
 from onceward.console.views import ActionReply, AgainView, BulkReply, RunSummary
@@ -64,7 +64,7 @@ class Acting:
     def __init__(self, app: App, console: LocalConsole) -> None:
         self._app = app
         self._console = console
-        self._under_way: dict[str, asyncio.Task[BulkReply]] = {}
+        self._under_way: dict[str, tuple[str, asyncio.Task[BulkReply]]] = {}
 
     # --- one -------------------------------------------------------------------------------------
 
@@ -149,20 +149,21 @@ class Acting:
                 means="A bulk action needs a filter. Nothing was changed.",
                 todo="Filter by workflow, state, source, type, subject, error, problems or time.",
             )
+        else:
+            # Said at once, and not as the end of something that had begun.
+            asked.checked_texts(tag=query.tag)
+            asking.run_look(msgspec.structs.replace(query, after=None, limit=1))
         bulk_id = self._app.worker.ids.hex(12) if action.request_id is None else checked_id(action.request_id)
         if dry_run:
             return await self._dry(bulk_id, query, action, run_ids)
-        task = self._under_way.get(bulk_id)
-        if task is None:
-            done = await bulks.ended_before(self._app, bulk_id)
-            if done is not None:
-                return done
-            task = self._under_way.get(bulk_id)  # it may have come while the store was asked
-        if task is None:
-            telling = bulks.begun(self._app, bulk_id, query, action, run_ids)
+        telling = bulks.begun(self._app, bulk_id, query, action, run_ids)
+        if bulk_id not in self._under_way:
             task = asyncio.create_task(self._once(telling, query, action, run_ids, progress or _ignore))
-            self._under_way[bulk_id] = task
+            self._under_way[bulk_id] = telling.row.asked, task
             task.add_done_callback(lambda _: self._under_way.pop(bulk_id, None))
+        asked_for, task = self._under_way[bulk_id]
+        if asked_for != telling.row.asked:
+            raise bulks.clash(bulk_id)
         # Who asked may go away; what was begun goes on.
         return await asyncio.shield(task)
 
@@ -177,19 +178,33 @@ class Acting:
         """Do it, or follow whoever is at it and go on where they are not heard of any more."""
         bulk_id = telling.reply.bulk_id
         await telling.check_same()
+        ended = await bulks.ended_before(self._app, bulk_id, action.verb)
+        if ended is not None:
+            return ended
         while not await telling.take():
+            await telling.check_same()  # two that differ may have come at the same moment
             reply = await bulks.how_far(self._app, bulk_id)
             progress(reply)
             if reply.is_over and not reply.is_interrupted:
                 return reply
             await asyncio.sleep(LOOK_S)
-        ended = await bulks.ended_before(self._app, bulk_id)
+        ended = await bulks.ended_before(self._app, bulk_id, action.verb)
         if ended is not None:  # meanwhile, by another process
             await telling.tell(ended)
             return ended
+        progress(telling.reply)
         going_on = asyncio.create_task(telling.go_on())
         try:
-            return await self._all(telling, query, action, run_ids, progress)
+            chosen = await telling.chosen()
+            if chosen is None:
+                chosen = [run.run_id for run in await self._found(query, run_ids)]
+                if not await telling.choose(chosen):
+                    raise StateConflict(
+                        f"The bulk action {shown(bulk_id)} has been taken over by another process.",
+                        means="This one was silent for too long; it has touched no run.",
+                        todo="Look how far that one has come.",
+                    )
+            return await self._all(telling, chosen, action, progress)
         except (OncewardError, asyncio.CancelledError) as error:
             why = error.what.removesuffix(".") if isinstance(error, OncewardError) else "the process stopped"
             # Where the store is away, silence says the same a little later.
@@ -252,13 +267,11 @@ class Acting:
     async def _all(
         self,
         telling: Telling,
-        query: RunQuery,
+        run_ids: Sequence[str],
         action: Action,
-        run_ids: Sequence[str] | None,
         progress: Callable[[BulkReply], object],
     ) -> BulkReply:
         bulk_id = telling.reply.bulk_id
-        runs = await self._found(query, run_ids)
         done = refused = 0
         reasons: dict[str, None] = {}
 
@@ -267,7 +280,7 @@ class Acting:
                 bulk_id=bulk_id,
                 verb=action.verb,
                 is_dry_run=False,
-                matched=len(runs),
+                matched=len(run_ids),
                 done=done,
                 refused=refused,
                 reasons=list(reasons)[:REASONS_MAX],
@@ -275,18 +288,18 @@ class Acting:
                 actor=action.actor,
             )
 
-        async def one_after_the_other(waiting: list[RunSummary]) -> None:
+        async def one_after_the_other(waiting: list[str]) -> None:
             nonlocal done, refused
             while waiting:
-                run_id = waiting.pop().run_id
+                run_id = waiting.pop()
                 # Each run's own request, so that whoever goes over them again does none twice.
                 request_id = ids.content_hash(ids.composed(bulk_id, run_id))
                 try:
                     await self.act(run_id, msgspec.structs.replace(action, request_id=request_id))
                     done += 1
-                except (StoreError, ConfigError):
+                except StoreError:
                     raise
-                except (StateConflict, NotFound) as error:
+                except OncewardError as error:  # also a step that this run does not have
                     refused += 1
                     reasons[_reason(error)] = None
                 told(reply(is_over=False))
@@ -295,7 +308,7 @@ class Acting:
             telling.reply = far
             progress(far)
 
-        waiting = runs[::-1]
+        waiting = list(run_ids[::-1])
         told(reply(is_over=False))
         try:
             async with asyncio.TaskGroup() as group:

@@ -51,11 +51,7 @@ class Telling:
         worker, row = self._app.worker, self.row
         known: BulkRow | None = await worker.read(worker.store.bulk, row.bulk_id)
         if known is not None and known.asked != row.asked:
-            raise IdClash(
-                f"The request id {shown(row.bulk_id)} was used for another bulk action.",
-                means="Nothing was done.",
-                todo="Use a new one for each.",
-            )
+            raise clash(row.bulk_id)
 
     async def take(self) -> bool:
         """Say in the store that it begins here; False where somebody is at it."""
@@ -63,6 +59,18 @@ class Telling:
         now = worker.now_ms()
         self.row = msgspec.structs.replace(self.row, begun_at=now, told_at=now)
         return bool(await worker.read(worker.store.take_bulk, self.row))
+
+    async def chosen(self) -> list[str] | None:
+        """Give the runs that were chosen when it first began; None where it comes to that only now."""
+        worker = self._app.worker
+        text: str | None = await worker.read(worker.store.bulk_runs, self.row.bulk_id)
+        return None if text is None else msgspec.json.decode(text, type=list[str])
+
+    async def choose(self, run_ids: Sequence[str]) -> bool:
+        """Say in the store which runs it is about; False where somebody else has it by now."""
+        worker, row = self._app.worker, self.row
+        text = msgspec.json.encode(run_ids).decode()
+        return bool(await worker.read(worker.store.choose_bulk, row.bulk_id, row.teller, text))
 
     async def go_on(self) -> None:
         """Tell the store now and then; for ever."""
@@ -86,12 +94,26 @@ def begun(app: App, bulk_id: str, query: RunQuery, action: Action, run_ids: Sequ
     reply = BulkReply(
         bulk_id=bulk_id, verb=action.verb, is_dry_run=False, matched=0, is_over=False, actor=action.actor
     )
+    teller = app.worker.ids.hex(12)
+    asked_for = asked_hash(query, action, run_ids)
+    return Telling(app, BulkRow(bulk_id, teller, 0, 0, False, action.actor, asked_for, _text(reply)))
+
+
+def asked_hash(query: RunQuery, action: Action, run_ids: Sequence[str] | None) -> str:
+    """Give what a bulk action asks for, so that the same is known again, whoever asks."""
     # Not the times: "of the last hour" is another hour at the second click.
     same = msgspec.structs.replace(query, since=None, until=None, after=None, limit=1)
-    text = msgspec.json.encode([action.verb, action.answer, same, run_ids])
-    teller = app.worker.ids.hex(12)
-    row = BulkRow(bulk_id, teller, 0, 0, False, action.actor, ids.content_hash(text), _text(reply))
-    return Telling(app, row)
+    what = msgspec.structs.replace(action, actor="", request_id=None)
+    return ids.content_hash(msgspec.json.encode([what, same, run_ids]))
+
+
+def clash(bulk_id: str) -> IdClash:
+    """Give the error for a request id that asked for another bulk action."""
+    return IdClash(
+        f"The request id {shown(bulk_id)} was used for another bulk action.",
+        means="Nothing was done.",
+        todo="Use a new one for each.",
+    )
 
 
 async def how_far(app: App, bulk_id: str) -> BulkReply:
@@ -125,17 +147,20 @@ def interrupted(reply: BulkReply, why: str) -> BulkReply:
     return msgspec.structs.replace(reply, reasons=[*reply.reasons, told], is_over=True, is_interrupted=True)
 
 
-async def ended_before(app: App, bulk_id: str) -> BulkReply | None:
+async def ended_before(app: App, bulk_id: str, verb: str | None = None) -> BulkReply | None:
     """Give how a bulk action of this id ended, if one did, from the audit.
 
     Raises:
-        StateConflict: the id was another request's.
+        StateConflict: the id was that of something done to one run.
+        IdClash: it was that of another *verb*.
     """
     entry = await audit.entry_of(app, bulk_id)
     if entry is None:
         return None
     if not entry.verb.startswith(BULK_VERB) or entry.detail is None:
         raise asked.other_request(bulk_id, entry)
+    if verb not in (None, entry.verb.removeprefix(f"{BULK_VERB} ")):
+        raise clash(bulk_id)
     return msgspec.json.decode(entry.detail, type=BulkReply)
 
 

@@ -49,15 +49,15 @@ async def prune(app: App, asked_for: Prune) -> PruneReply:
     worker = app.worker
     rules = await _rules(app, asked_for)
     whats = rules.whats
-    round_, number, after, has_changed = 0, 0, "", 0
+    noted, round_, number, after, has_changed = "", 0, 0, "", 0
     if asked_for.after is not None:
-        round_, number, after, has_changed = asking.read_cursor(asked_for.after, int, int, str, int)
+        noted, *place = asking.read_cursor(asked_for.after, str, int, int, str, int)
+        round_, number, after, has_changed = place
     if not (0 <= number < max(1, len(whats)) and 0 <= round_ < ROUNDS_MAX and has_changed in (0, 1)):
         raise _no_place()
     if not whats:
         return PruneReply(is_dry_run=asked_for.dry_run)
-    if asked_for.after is None and not asked_for.dry_run:
-        await _note(app, asked_for)
+    noted = await _noted(app, asked_for, noted)
     what = whats[number]
     page = functools.partial(
         worker.store.prune, what, rules, worker.now_ms(), after=after, is_dry=asked_for.dry_run
@@ -79,7 +79,7 @@ async def prune(app: App, asked_for: Prune) -> PruneReply:
         looked=found.looked,
         values=found.values,
         rows=found.rows,
-        next=None if following is None else asking.cursor(*following),
+        next=None if following is None else asking.cursor(noted, *following),
     )
 
 
@@ -147,11 +147,10 @@ async def _prune_subject(app: App, asked_for: Prune, subject: str) -> PruneReply
             todo="Give the subject of the events, and nothing else: all that is about it goes, however old.",
         )
     asked.checked_text(subject, "subject")
-    worker, place = app.worker, ""
+    worker, noted, place = app.worker, "", ""
     if asked_for.after is not None:
-        (place,) = asking.read_cursor(asked_for.after, str)
-    elif not asked_for.dry_run:
-        await _note(app, asked_for)
+        noted, place = asking.read_cursor(asked_for.after, str, str)
+    noted = await _noted(app, asked_for, noted)
     page = functools.partial(
         worker.store.prune_subject, subject, worker.now_ms(), after=place, is_dry=asked_for.dry_run
     )
@@ -182,7 +181,7 @@ async def _prune_subject(app: App, asked_for: Prune, subject: str) -> PruneReply
             ],
             kept_events=found.kept_events,
         ),
-        next=None if found.next is None else asking.cursor(found.next),
+        next=None if found.next is None else asking.cursor(noted, found.next),
     )
 
 
@@ -191,11 +190,31 @@ def subject_hash(subject: str) -> str:
     return f"sha256:{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
 
 
-async def _note(app: App, asked_for: Prune) -> None:
-    """Note who began it, and with what."""
+async def _noted(app: App, asked_for: Prune, noted: str) -> str:
+    """Note who begins it, and with what; or see that it was noted, where a page goes on.
+
+    Returns:
+        By which the entry is found; empty for a dry run, which has none.
+
+    Raises:
+        ConfigError: the page goes on with what was not begun so: the audit would not say what went.
+    """
+    if asked_for.dry_run:
+        return ""
     told = msgspec.to_builtins(asked_for)
     if asked_for.subject is not None:
         told["subject"] = subject_hash(asked_for.subject)
     said = {name: value for name, value in told.items() if value and name not in ("actor", "after")}
     detail = msgspec.json.encode(said).decode()
-    await audit.note(app, PRUNE, asked_for.actor, detail)
+    if asked_for.after is None:
+        noted = app.worker.ids.hex(12)
+        await audit.note(app, PRUNE, asked_for.actor, detail, request_id=noted)
+        return noted
+    entry = await audit.entry_of(app, noted) if noted else None
+    if entry is None or (entry.verb, entry.actor, entry.detail) != (PRUNE, asked_for.actor, detail):
+        raise _no_place()
+    return noted
+
+
+def _no_place() -> ConfigError:
+    return ConfigError("after= is no place of this pruning.", todo="Begin without it.")

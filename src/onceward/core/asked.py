@@ -149,7 +149,9 @@ def clash(source: str, event_id: str) -> errors.IdClash:
 
 def other_request(request_id: str, entry: AuditRow) -> errors.StateConflict:
     """Give the error for a request id that asked for something else before, as its entry in the audit says."""
-    was = f"of run {entry.run_id}" if entry.run_id else f"of {entry.detail or '(none)'}"
+    # What a bulk action has for a detail is how it ended, all of it.
+    many = "of many runs" if entry.verb.startswith("bulk ") else f"of {entry.detail or '(none)'}"
+    was = f"of run {entry.run_id}" if entry.run_id else many
     return errors.StateConflict(
         f"The request {shown(request_id)} was {entry.verb} {was}.",
         means="One request is one action. Nothing was changed.",

@@ -1,8 +1,10 @@
 """How far a bulk action has come, as a store keeps it, so that every process can tell.
 
 Whoever is at it tells now and then; who has not told for `SILENT_MS` is taken to be gone, and the same
-request goes on in another process. What was done to each run is in the store by then, under a request of
-its own, so that nothing is done twice even where the silent one comes back.
+request goes on in another process. Which runs it is about is written before the first is touched, since
+what is done to runs changes what a filter finds: replays are runs, and what was retried has not failed any
+more. What was done to each run is in the store by then, under a request of its own, so that nothing is done
+twice even where the silent one comes back.
 """
 
 from __future__ import annotations
@@ -56,6 +58,14 @@ class KeepsBulks(Protocol):
 
     def take_bulk(self, row: BulkRow) -> bool:
         """Write that it begins, or begins again where nobody is at it; False where somebody is."""
+        ...
+
+    def bulk_runs(self, bulk_id: str) -> str | None:
+        """Give the runs of one as they were chosen, or None where they were not yet."""
+        ...
+
+    def choose_bulk(self, bulk_id: str, teller: str, runs: str) -> bool:
+        """Write which runs it is about, once, before any is touched; False where another teller has taken it."""
         ...
 
     def tell_bulk(self, row: BulkRow) -> bool:

@@ -462,7 +462,16 @@ def detail_of(
 
 class _Told(msgspec.Struct):
     request_id: str | None = None
+    replay_of: str | None = None
     choice: Choice = NOTHING_KEPT
+
+
+def replayed_of(detail: str | None) -> str | None:
+    """Give the run that a replay is of, as its audit entry keeps it."""
+    try:
+        return msgspec.json.decode(detail or "{}", type=_Told).replay_of
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
 
 
 def told_of(detail: str | None) -> tuple[str | None, Choice]:

@@ -22,6 +22,15 @@ class StoredBulks(StoredAccess):
         taken = ("take_bulk", {**_values(row), "silent_before": row.told_at - SILENT_MS})
         return bool(self._change(taken, ("drop_old_bulks", {"before": row.told_at - KEPT_MS}))[0])
 
+    def bulk_runs(self, bulk_id: str) -> str | None:
+        """Give the runs of one as they were chosen, or None where they were not yet."""
+        rows = self._look("bulk_runs", bulk_id=bulk_id)
+        return rows[0][0] if rows else None
+
+    def choose_bulk(self, bulk_id: str, teller: str, runs: str) -> bool:
+        """Write which runs it is about, once, before any is touched; False where another teller has taken it."""
+        return bool(self._change(("choose_bulk", {"bulk_id": bulk_id, "teller": teller, "runs": runs}))[0])
+
     def tell_bulk(self, row: BulkRow) -> bool:
         """Write how far it has come; False where another teller has taken it."""
         values = _values(row)

@@ -108,11 +108,11 @@ class Reach:
 
         if self.api is not None:
             return f" --api {shlex.quote(self.api)}"
-        parts = [] if self.target is None else [f"--app {self.target}"]
+        parts = [] if self.target is None else [f"--app {shlex.quote(self.target)}"]
         if self.settings.get("store") is not None:
-            parts.append(f"--store {store_url.masked(str(self.settings['store']))}")
+            parts.append(f"--store {shlex.quote(store_url.masked(str(self.settings['store'])))}")
         if self.settings.get("namespace") is not None:
-            parts.append(f"--namespace {self.settings['namespace']}")
+            parts.append(f"--namespace {shlex.quote(str(self.settings['namespace']))}")
         return "".join(f" {part}" for part in parts)
 
 

@@ -260,8 +260,11 @@ async def _agreed(console: Console, run_id: str, action: Action) -> Action:
 
 
 def _many(reach: Reach, query: RunQuery, action: Action, *, is_dry: bool, is_sure: bool) -> bool:
-    """Act on all runs that a query finds, after a look and a question; say whether none was refused."""
+    """Act on all runs that a query finds, after a look and a question; say whether it was done to each."""
+    import secrets
     import sys
+
+    import msgspec
 
     from onceward.cli.console.words import print_json
 
@@ -277,6 +280,10 @@ def _many(reach: Reach, query: RunQuery, action: Action, *, is_dry: bool, is_sur
     if is_dry:
         reply = reach.run(lambda console: console.bulk(query, action, dry_run=True))
     else:
+        if action.request_id is None:
+            # Said before: who is cut off in the middle cannot say it any more.
+            action = msgspec.structs.replace(action, request_id=secrets.token_hex(12))
+            click.echo(f"Cut off, it goes on with --request {action.request_id}", err=True)
         with _Bar(action.verb, reach) as bar:
             reply = reach.run(lambda console: console.bulk(query, action, dry_run=False, progress=bar.show))
     if reach.as_json:
@@ -285,7 +292,7 @@ def _many(reach: Reach, query: RunQuery, action: Action, *, is_dry: bool, is_sur
         _print_dry(reply)
     else:
         _print_done(reply)
-    return not reply.refused
+    return not reply.refused and not reply.is_interrupted
 
 
 def _print_dry(reply: BulkReply) -> None:
@@ -304,8 +311,8 @@ def _print_done(reply: BulkReply) -> None:
     from onceward.cli.console.words import say
 
     say(f"{reply.verb}: {reply.done} of {reply.matched} runs done, {reply.refused} refused{_reasons(reply)}")
-    if reply.matched > reply.done + reply.refused or not reply.is_over:
-        say(f"It goes on; ask again with --request {reply.bulk_id}")
+    if reply.is_interrupted:
+        say(f"It stopped early. To go on: the same with --request {reply.bulk_id}", "red")
 
 
 def _reasons(reply: BulkReply) -> str:

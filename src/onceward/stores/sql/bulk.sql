@@ -19,5 +19,14 @@ update {t}bulk set told_at = :told_at, is_over = :is_over, reply = :reply
 where namespace = :namespace and bulk_id = :bulk_id and teller = :teller
 returning bulk_id
 
+-- name: bulk_runs
+-- Apart from the row, which everybody who looks on reads again and again.
+select b.runs from {t}bulk b where b.namespace = :namespace and b.bulk_id = :bulk_id
+
+-- name: choose_bulk
+update {t}bulk set runs = :runs
+where namespace = :namespace and bulk_id = :bulk_id and teller = :teller
+returning bulk_id
+
 -- name: drop_old_bulks
 delete from {t}bulk where namespace = :namespace and told_at < :before

@@ -43,6 +43,21 @@ def a_bulk_action_is_taken_by_one_at_a_time(stores: StoreFactory) -> None:
     assert stores.open("other").bulk("mend") is None
 
 
+def the_runs_of_a_bulk_action_are_chosen_by_whoever_is_at_it(stores: StoreFactory) -> None:
+    """Who takes it over finds what the first chose; and the first cannot choose any more."""
+    store = stores.open()
+    assert store.bulk_runs("mend") is None
+    assert store.take_bulk(_bulk())
+    assert store.bulk_runs("mend") is None
+    assert not store.choose_bulk("mend", "two", "[]")
+    assert store.choose_bulk("mend", "one", '["run_1"]')
+
+    assert store.take_bulk(_bulk("two", told_at=START + SILENT_MS + 1))
+    assert store.bulk_runs("mend") == '["run_1"]'
+    assert not store.choose_bulk("mend", "one", "[]")
+    assert stores.open("other").bulk_runs("mend") is None
+
+
 def what_was_told_long_ago_goes_when_another_begins(stores: StoreFactory) -> None:
     """So that there are never more of them than people began in a month."""
     store = stores.open()

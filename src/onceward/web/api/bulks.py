@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
+from onceward.console.bulks import asked_hash, clash
 from onceward.console.port import Action, Console, RunQuery
 from onceward.console.views import BulkReply
 from onceward.core.access_errors import TooMany
-from onceward.core.errors import IdClash, OncewardError
-from onceward.core.shown import shown
+from onceward.core.errors import NotFound, OncewardError
 
 LOOK_S = 0.5
 UNDER_WAY_MAX = 4
@@ -29,15 +29,18 @@ log = logging.getLogger("onceward.web")
 class _Job:
     """One bulk action, and how far it has come."""
 
-    def __init__(self, asked: bytes, reply: BulkReply) -> None:
+    def __init__(self, asked: str, reply: BulkReply) -> None:
         self.asked = asked
         self.reply = reply
         self.task: asyncio.Task[None] | None = None
+        self.error: OncewardError | None = None
+        self.has_begun = False
         self._moved = asyncio.Event()
 
     def tell(self, reply: BulkReply) -> None:
         """Note how far it has come."""
         self.reply = reply
+        self.has_begun = True
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
 
@@ -70,25 +73,22 @@ class Bulks:
         self._look_s = look_s
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
 
-    def begin(self, query: RunQuery, action: Action, run_ids: Sequence[str] | None = None) -> BulkReply:
+    async def begin(self, query: RunQuery, action: Action, run_ids: Sequence[str] | None = None) -> BulkReply:
         """Begin a bulk action, or join the one of the same request id.
 
         One that was interrupted goes on.
 
         Raises:
-            IdClash: the same request id asked for something else.
+            IdClash: the same request id asked for something else, here or in another process.
             TooMany: too many are under way.
+            OncewardError: it ended before anything was begun.
         """
         bulk_id = action.request_id or ""
-        asked = msgspec.json.encode([query, action, run_ids])
+        asked = asked_hash(query, action, run_ids)
         job = self._jobs.get(bulk_id)
         if job is not None:
             if job.asked != asked:
-                raise IdClash(
-                    f"The request id {shown(bulk_id)} was used for another bulk action.",
-                    means="Nothing was done.",
-                    todo="Use a new one for each.",
-                )
+                raise clash(bulk_id)
             if not job.reply.is_interrupted:
                 return job.reply
         under_way = [one for one in self._jobs.values() if not one.reply.is_over]
@@ -101,7 +101,13 @@ class Bulks:
         while len(self._jobs) > KEPT_MAX + UNDER_WAY_MAX:
             over = next(name for name, one in self._jobs.items() if one.reply.is_over)
             del self._jobs[over]
-        return reply
+        while not job.has_begun and not job.task.done():
+            await job.moved()
+        if job.error is not None and self._jobs.get(bulk_id) is job:
+            del self._jobs[bulk_id]
+        if job.error is not None:
+            raise job.error
+        return job.reply
 
     async def _run(self, job: _Job, query: RunQuery, action: Action, run_ids: Sequence[str] | None) -> None:
         def progress(reply: BulkReply) -> None:
@@ -112,6 +118,7 @@ class Bulks:
             done = await self._console.bulk(query, action, dry_run=False, progress=progress, run_ids=run_ids)
             job.tell(msgspec.structs.replace(done, is_over=True))
         except OncewardError as error:
+            job.error = None if job.has_begun else error
             reasons = [*job.reply.reasons, str(error)]
             job.tell(msgspec.structs.replace(job.reply, reasons=reasons, is_over=True, is_interrupted=True))
         except Exception:
@@ -126,7 +133,14 @@ class Bulks:
             NotFound: there is none of that id.
         """
         job = self._jobs.get(bulk_id)
-        return await self._console.bulk_progress(bulk_id) if job is None else job.reply
+        if job is not None and not job.reply.is_interrupted:
+            return job.reply
+        try:  # another process may have gone on with what stopped here
+            return await self._console.bulk_progress(bulk_id)
+        except NotFound:
+            if job is None:
+                raise
+            return job.reply
 
     async def follow(self, bulk_id: str) -> AsyncIterator[BulkReply]:
         """Give how far a bulk action has come each time that it has come further, until it is over.
@@ -135,8 +149,8 @@ class Bulks:
             NotFound: there is none of that id.
         """
         job = self._jobs.get(bulk_id)
-        while job is None:
-            reply = await self._console.bulk_progress(bulk_id)
+        while job is None or job.reply.is_interrupted:
+            reply = await self.get(bulk_id)
             yield reply
             if reply.is_over:
                 return

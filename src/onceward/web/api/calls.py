@@ -263,7 +263,7 @@ async def _bulk(call: Call) -> BulkReply | Stream:
     action: Action = bodies.action_of(asked.action.verb, asked.action, call.who.name, request_id)
     if asked.dry_run:
         return await call.console.bulk(query, action, dry_run=True, run_ids=asked.run_ids)
-    reply = call.bulks.begin(query, action, asked.run_ids)
+    reply = await call.bulks.begin(query, action, asked.run_ids)
     if call.wants_stream:
         return Stream(progress(call.bulks.follow(request_id)))
     return reply

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from onceward.console.bulks import asked_hash, clash
 from onceward.console.port import PAGE_MAX, Action, Console, RunQuery
 from onceward.console.views import BulkReply
 from onceward.core.errors import ConfigError, NotFound, OncewardError
@@ -40,6 +41,7 @@ class Progress:
 
     reply: BulkReply
     actor: str | None = None
+    asked: str = ""
     error: OncewardError | None = None
     task: asyncio.Task[None] | None = None
 
@@ -47,6 +49,11 @@ class Progress:
     def is_over(self) -> bool:
         """Say whether nothing more happens."""
         return self.reply.is_over if self.task is None else self.task.done()
+
+    @property
+    def has_stopped(self) -> bool:
+        """Say whether it is over before it was through; the same request goes on, here or elsewhere."""
+        return self.is_over and (self.error is not None or self.reply.is_interrupted)
 
 
 class Bulk:
@@ -97,15 +104,20 @@ class Bulk:
         request_id = form.get("request_id")
         if not request_id.isalnum() or len(request_id) > REQUEST_ID_CHARS_MAX:
             raise ConfigError("The form has no request id.", todo="Send it from the page of the action.")
-        if request_id not in self._known:
-            action = Action(verb=verb, actor=actor, request_id=request_id, answer=answer)
-            given = filters.given(form.without(*_OWN_FIELDS), filters.RUN_FIELDS)
+        action = Action(verb=verb, actor=actor, request_id=request_id, answer=answer)
+        given = {} if chosen else filters.given(form.without(*_OWN_FIELDS), filters.RUN_FIELDS)
+        query = filters.run_query(given, self._renderer.now())
+        asked = asked_hash(query, action, chosen or None)
+        known = self._known.get(request_id)
+        if known is not None and known.asked != asked:
+            raise clash(request_id)
+        if known is None or known.has_stopped:
             matched = len(chosen)
             progress = Progress(
                 BulkReply(bulk_id=request_id, verb=verb, is_dry_run=False, matched=matched, is_over=False),
                 actor,
+                asked,
             )
-            query = filters.run_query(given, self._renderer.now())
             work = self._all(query, action, chosen or None, progress)
             progress.task = asyncio.get_running_loop().create_task(self._watched(work, progress))
             self._known[request_id] = progress
@@ -117,15 +129,21 @@ class Bulk:
         """Show how far it is."""
         bulk_id = path_id(request, "bulk_id")
         progress = self._known.get(bulk_id)
-        if progress is None:
+        if progress is None or progress.has_stopped:
             try:
                 reply = await self._console.bulk_progress(bulk_id)
+                if progress is None or not reply.is_interrupted:
+                    progress = Progress(reply, reply.actor)
             except NotFound as error:
+                if progress is not None:
+                    return self._shown(request, progress)
                 # The process that was asked to begin it is perhaps just about to.
                 page = self._renderer.page(request, "error.html", {"error": error, "status": 404}, status=404)
                 page.headers["Refresh"] = "3"
                 return page
-            progress = Progress(reply, reply.actor)
+        return self._shown(request, progress)
+
+    def _shown(self, request: Request, progress: Progress) -> Response:
         return self._renderer.page(request, "bulk.html", {"progress": progress, "reply": progress.reply})
 
     async def _all(

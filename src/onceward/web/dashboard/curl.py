@@ -58,18 +58,35 @@ def delivery(view: DeliveryView, address: str) -> str | None:
     """
     if view.body is None or len(view.body) > BODY_CHARS_MAX or "\0" in view.body:
         return None
-    lines = [
-        f"curl --fail-with-body -X {shlex.quote(view.method or 'POST')} {shlex.quote(_address(view, address))}"
-    ]
+    lines = [f"curl --fail-with-body -X {_quoted(view.method or 'POST')} {_quoted(_address(view, address))}"]
     lines += [
-        f"  -H {shlex.quote(f'{name}: {value}')}"
+        f"  -H {_quoted(f'{name}: {value}')}"
         for name, value in view.headers.items()
         if name.lower() not in _SET_BY_CURL
     ]
-    lines.append(f"  --data-raw {shlex.quote(view.body)}")
+    lines.append(f"  --data-raw {_quoted(view.body)}")
     return " \\\n".join(lines)
 
 
 def _address(view: DeliveryView, address: str) -> str:
     url = view.url or f"/hooks/{view.source}"
-    return url if "://" in url else f"{address}{url}"
+    return f"{address}{url}" if url.startswith("/") else url
+
+
+def _quoted(text: str) -> str:
+    """Give a stranger's text as one word of bash or zsh, in which nothing is a key for who pastes it.
+
+    Inside quotes a shell takes every character as it is; but a line editor that is pasted to takes Ctrl-C for
+    Ctrl-C, so that what follows begins a line of its own.
+    """
+    if all(char.isprintable() or char == "\n" for char in text):
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, text))}'"
+
+
+def _escaped(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    if char.isprintable() and char != "!":  # which an interactive shell may take for its history
+        return char
+    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogatepass"))

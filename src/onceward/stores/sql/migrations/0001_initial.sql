@@ -461,7 +461,8 @@ create table {t}proof (
 create index {i}proof_until on {t}proof (namespace, until_at) where until_at is not null;
 
 -- How far a bulk action has come, told now and then by whoever is at it, so that every process can say.
--- Few, and none older than a month.
+-- Few, and none older than a month. runs is the list of what was found when it first began: whoever goes on
+-- with it does what is left of that, and not what the filter would find by then.
 create table {t}bulk (
     begun_at {int} not null,
     told_at {int} not null,
@@ -472,6 +473,7 @@ create table {t}bulk (
     actor text not null,
     asked {key} not null,
     reply text not null,
+    runs text,
     primary key (namespace, bulk_id)
 ){packed};
 

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from onceward.console.audit import said
 from onceward.core.glossary import TOLD
 from onceward.core.model import Millis
 from onceward.version import __version__
@@ -73,6 +74,7 @@ class Renderer:
             # Not the engine's own urlencode, which lets a slash through: it would lead out of the page.
             part=lambda text: quote(str(text), safe="", errors="replace"),
             lasting=words.length,
+            brief=words.brief,
             skew=words.skew,
             exact=words.exact,
             machine_time=words.machine_time,
@@ -80,6 +82,7 @@ class Renderer:
             plain=words.plain,
             meaning=words.meaning,
             counted=words.count,
+            said=said,
             told=lambda outcome: TOLD.get(outcome, outcome),
             gist=lambda failure: words.gist(failure.type, failure.message),
         )

@@ -162,6 +162,9 @@ Idempotency keys
   load  ow_KEY
   pay   ow_KEY
 
+Results of steps
+  load  {"order":"order-1","access_token":"[redacted]"}
+
 Failure
   onceward.Permanent: card declined for order-1, password=[redacted]
     … --values shows it whole

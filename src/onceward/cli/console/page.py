@@ -29,6 +29,8 @@ LOST_SHOWN = 5
 VALUE_CHARS = 300
 TRACEBACK_LINES = 6
 KEYS_SHOWN = 20
+RESULTS_SHOWN = 20
+RESULT_CHARS = 120
 
 
 def lost_with(attempts: Sequence[AttemptView]) -> str | None:
@@ -89,10 +91,13 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
         fields([(step.label, step.idempotency_key) for step in (keys if with_values else keys[:KEYS_SHOWN])])
         if len(keys) > KEYS_SHOWN and not with_values:
             say("    … --values shows all", "dim")
-    if with_values:
-        for step in detail.steps:
-            if step.output is not None:
-                fields([(step.label, value(step.output, chars))])
+    results = [step for step in detail.steps if step.output is not None]
+    if results:
+        heading("Results of steps")
+        shown = results if with_values else results[-RESULTS_SHOWN:]
+        fields([(step.label, value(step.output, chars if with_values else RESULT_CHARS)) for step in shown])
+        if len(results) > len(shown):
+            say(f"    … the last {len(shown)} of {len(results)}; --values shows all, whole", "dim")
     for step in detail.steps:
         if step.question is not None:
             heading(f"Question: did {step.label!r} take effect?")
@@ -116,6 +121,11 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
     if detail.failure is not None and run.state != "completed":
         heading("Failure")
         _print_failure(_cause(detail) or detail.failure, whole=with_values)
+    for attempt in detail.attempts:
+        # What ended the run stands above; of an earlier attempt nothing else says why.
+        if attempt.failure is not None and (run.state != "failed" or attempt is not detail.attempts[-1]):
+            heading(f"Why attempt {attempt.attempt} of generation {attempt.generation} {attempt.outcome}")
+            say(f"  {attempt.failure.type}: {attempt.failure.message}", "red")
     if detail.children:
         heading("Children")
         for child in detail.children[:20]:

@@ -169,3 +169,11 @@ def test_a_bulk_action_that_is_over_goes_on_no_more(open_page: OpenPage, serve: 
 
     expect(page.locator("h1")).to_have_text("Retry many: done")
     expect(page.locator("#progress")).not_to_contain_text("It goes on")
+
+
+def test_a_failure_that_is_alone_is_dismissed_by_itself(serve: Serve, client: Client) -> None:
+    """What is done to all alike would reach those that fail while one looks."""
+    site = serve(shown(everything(str), "failed", ""))
+    page = client.get(f"{site.url}dead").text
+    assert f'runs/{RUN_ID}/dismiss">Dismiss it</a>' in page
+    assert "all like this" not in page

@@ -19,6 +19,7 @@ from onceward.cli.console.words import (
     value,
     when,
 )
+from onceward.console.shaping import killed_behind
 
 if TYPE_CHECKING:
     from onceward.console.views import AttemptView, Failure, RunDetail
@@ -114,6 +115,12 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
         until = "due" if run.state == "queued" else "until"
         due = "" if run.due_at is None or run.state == "held" else f", {until} {_time(run.due_at, now)}"
         say(f"  {detail.waits_for}{due}")
+        behind = killed_behind(detail)
+        if behind is not None:
+            saved = (
+                f"behind {behind!r}, the last step that was saved" if behind else "before any step was saved"
+            )
+            say(f"  What kills it is {saved}.")
     for step in detail.steps:
         if run.state == "backoff" and step.state == "open" and step.failure is not None:
             heading(f"Why {step.label!r} is tried again")

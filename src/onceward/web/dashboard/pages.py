@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onceward.console.port import Console, DeliveryQuery, EventQuery, RunQuery
+from onceward.console.shaping import killed_behind
 from onceward.console.views import EventSummary, RunDetail, RunSummary, StepView
 from onceward.core.errors import ConfigError, NotFound, OncewardError
 from onceward.core.glossary import WORDS
@@ -290,14 +291,6 @@ def last_failed(part: Part) -> int | None:
     """Give the place of the last failed step among those that are shown; None where none of them failed."""
     places = [place for place, lane in enumerate(part.steps) if lane.step and lane.step.state == "failed"]
     return places[-1] if places else None
-
-
-def killed_behind(detail: RunDetail) -> str | None:
-    """Give the last saved step of a run that kills its process, "" where it has none; None of other runs."""
-    if detail.run.state != "held" or not (detail.run.reason or "").startswith("poison"):
-        return None
-    saved = [step for step in detail.steps if step.ended_at is not None]
-    return max(saved, key=lambda step: step.ended_at or 0).label if saved else ""
 
 
 def awaited(detail: RunDetail) -> list[StepView]:

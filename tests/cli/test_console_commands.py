@@ -162,6 +162,9 @@ Idempotency keys
   load  ow_KEY
   pay   ow_KEY
 
+Results of steps
+  load  {"order":"order-1","access_token":"[redacted]"}
+
 Failure
   onceward.Permanent: card declined for order-1, password=[redacted]
     … --values shows it whole
@@ -194,6 +197,19 @@ def test_what_is_not_there_is_refused_with_status_one(world: World) -> None:
 
     assert (told.status, told.text) == (1, "")
     assert told.errors.startswith("Error [not_found]: There is no run 'run_nope'")
+
+
+def test_the_subject_of_a_run_leads_to_its_id(world: World) -> None:
+    url, found = world
+    told = Told("runs", "show", "customer-1", url=url)
+    listed = Told("runs", "list", "--subject", "no-such-customer", url=url)
+
+    assert (told.status, told.text) == (1, "")
+    assert "There is no run 'customer-1'" in told.errors
+    assert f"key or the subject of: {found['failed-1']}." in " ".join(told.errors.split())
+    assert "key or the subject" not in Told("runs", "show", "customer-9", url=url).errors
+    assert (listed.status, listed.text) == (0, "No run fits.\n")
+    assert "--key no-such-customer" in listed.errors
 
 
 def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def test_each_stuck_run_is_told_with_why(stores: StoreFactory) -> None:
     assert found[held.run_id] == "held for a person: poison"
     assert found[parent.run_id].endswith(f"run {child.run_id}, which is held: code mismatch")
     assert found[due.run_id] == "due for 30 s and nobody claims it: no process is alive"
+    assert stuck(process, LATE + 3_600_000)[due.run_id].startswith("due for 1 h and nobody")
     assert "is silent and nobody has taken it over" in stuck(process, LATE + LEASE_MS)[owned.run_id]
     assert asleep.run_id not in found
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from onceward.cli.console.page import lost_with
+from onceward.cli.console.page import lost_with, print_run
 from onceward.cli.console.timeline import Bar, bars_of, drawn
 from onceward.cli.console.words import length
 from onceward.console.views import AttemptView, RunDetail, RunSummary, StepView
@@ -111,3 +112,47 @@ def test_the_processes_that_a_run_was_taken_over_from_are_named() -> None:
     ]
     assert lost_with(lost) == "p1 (attempt 1), p3 (attempt 3)"
     assert lost_with(lost[1:2]) is None
+
+
+def test_a_run_that_kills_its_process_says_behind_which_step(capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunSummary(
+        run_id="run_1",
+        workflow="w",
+        state="held",
+        source="s",
+        event_id="e",
+        generation=1,
+        attempt=4,
+        created_at=0,
+        reason="poison: its process was lost 4 times",
+    )
+    step = StepView(
+        name="fonts",
+        item="",
+        ordinal=1,
+        label="fonts",
+        seq=1,
+        kind="run",
+        state="done",
+        generation=1,
+        attempt=1,
+        tries=1,
+        started_at=1,
+        ended_at=2,
+    )
+    detail = RunDetail(
+        run=run,
+        event=None,
+        payload=None,
+        steps=[step],
+        shown_generation=1,
+        attempts=[],
+        audits=[],
+        children=[],
+        verbs=[],
+        waits_for="a person",
+    )
+    print_run(detail, "", with_values=False)
+    assert "What kills it is behind 'fonts', the last step that was saved." in capsys.readouterr().out
+    print_run(msgspec.structs.replace(detail, steps=[]), "", with_values=False)
+    assert "What kills it is before any step was saved." in capsys.readouterr().out

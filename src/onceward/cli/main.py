@@ -32,6 +32,7 @@ Each setting can also be given as ONCEWARD_<NAME>. An option wins over what the 
 over the variable."""
 
 COMMANDS = {
+    "audit": "onceward.cli.console.audit",
     "check": "onceward.cli.check",
     "completion": "onceward.cli.console.completion",
     "dead": "onceward.cli.console.dead",
@@ -44,6 +45,7 @@ COMMANDS = {
     "export": "onceward.cli.console.export",
     "migrate": "onceward.cli.migrate",
     "notices": "onceward.cli.console.notices",
+    "overview": "onceward.cli.console.overview",
     "prune": "onceward.cli.console.prune",
     "redeliver": "onceward.cli.redeliver",
     "runs": "onceward.cli.console.runs",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from onceward.console.views import BulkReply
 from onceward.core.model import AuditRow
 
 if TYPE_CHECKING:
@@ -26,6 +29,16 @@ async def note(
     worker = app.worker
     row = AuditRow(str(worker.ids.uuid7()), worker.now_ms(), run_id, verb, actor, detail, request_id)
     await worker.read(worker.store.add_audit, row)
+
+
+def said(detail: str) -> str:
+    """Give the detail of an entry as people read it: that of a bulk action is the whole reply, as JSON."""
+    try:
+        reply = msgspec.json.decode(detail, type=BulkReply)
+    except (msgspec.MsgspecError, UnicodeError):  # half a surrogate pair is text, too
+        return detail
+    told = f"{reply.done} of {reply.matched} done, {reply.refused} refused"
+    return "; ".join([f"interrupted, {told}" if reply.is_interrupted else told, *reply.reasons])
 
 
 async def entry_of(app: App, request_id: str) -> AuditRow | None:

@@ -214,7 +214,3 @@ async def _noted(app: App, asked_for: Prune, noted: str) -> str:
     if entry is None or (entry.verb, entry.actor, entry.detail) != (PRUNE, asked_for.actor, detail):
         raise _no_place()
     return noted
-
-
-def _no_place() -> ConfigError:
-    return ConfigError("after= is no place of this pruning.", todo="Begin without it.")

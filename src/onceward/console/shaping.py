@@ -22,6 +22,7 @@ from onceward.console.views import (
     NoticeView,
     PromiseView,
     RefusalView,
+    RunDetail,
     RunSummary,
     SkippedView,
     StepView,
@@ -476,3 +477,11 @@ def waits_for(
             return f"a process that has the workflow {run.workflow!r}; none that is alive {none}"
         return "a free process"
     return None
+
+
+def killed_behind(detail: RunDetail) -> str | None:
+    """Give the last saved step of a run that kills its process, "" where it has none; None of other runs."""
+    if detail.run.state != "held" or not (detail.run.reason or "").startswith("poison"):
+        return None
+    saved = [step for step in detail.steps if step.ended_at is not None]
+    return max(saved, key=lambda step: step.ended_at or 0).label if saved else ""

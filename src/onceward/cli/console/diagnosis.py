@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from onceward.cli.console.words import length
 from onceward.console.shaping import LATE_MS, Serving, serving
 from onceward.core.looks import RunLook
 from onceward.core.model import Millis, ProcessRow, WorkflowRow
@@ -172,7 +173,7 @@ def _why_stuck(
         return _for_another(store, holder, f"for its key {run.key!r}, which", listed) if holder else None
     if listed.due_at is None or listed.due_at + LATE_MS > now:
         return None
-    late = f"due for {(now - listed.due_at) // 1000} s and nobody claims it"
+    late = f"due for {length(now - listed.due_at)} and nobody claims it"
     if not alive:
         return f"{late}: no process is alive", "Start one: onceward worker MODULE:APP"
     served = serving(workflows.get(run.workflow), alive, now)

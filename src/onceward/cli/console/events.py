@@ -266,7 +266,8 @@ def list_refused(reach: Reach, source: str | None) -> None:
     now = now_ms()
     for row in found:
         say(f"{row.source}: {row.reason}" if row.source else row.reason, "red")
-        say(f"  {row.count} time{'' if row.count == 1 else 's'}, the last {when(row.last_at, now)}")
+        first = "" if row.count == 1 else f"since {when(row.first_at, now)}, "
+        say(f"  {row.count} time{'' if row.count == 1 else 's'}, {first}the last {when(row.last_at, now)}")
         for sample in row.samples[:SAMPLES_SHOWN]:
             say(f"    {when(sample['at'], now)}  {sample['status']}  {sample['check']}{_clocks(sample)}")
         if row.hint:

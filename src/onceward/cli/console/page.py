@@ -19,6 +19,7 @@ from onceward.cli.console.words import (
     value,
     when,
 )
+from onceward.console.shaping import killed_behind
 
 if TYPE_CHECKING:
     from onceward.console.views import AttemptView, Failure, RunDetail
@@ -29,6 +30,8 @@ LOST_SHOWN = 5
 VALUE_CHARS = 300
 TRACEBACK_LINES = 6
 KEYS_SHOWN = 20
+RESULTS_SHOWN = 20
+RESULT_CHARS = 120
 
 
 def lost_with(attempts: Sequence[AttemptView]) -> str | None:
@@ -89,10 +92,13 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
         fields([(step.label, step.idempotency_key) for step in (keys if with_values else keys[:KEYS_SHOWN])])
         if len(keys) > KEYS_SHOWN and not with_values:
             say("    … --values shows all", "dim")
-    if with_values:
-        for step in detail.steps:
-            if step.output is not None:
-                fields([(step.label, value(step.output, chars))])
+    results = [step for step in detail.steps if step.output is not None]
+    if results:
+        heading("Results of steps")
+        shown = results if with_values else results[-RESULTS_SHOWN:]
+        fields([(step.label, value(step.output, chars if with_values else RESULT_CHARS)) for step in shown])
+        if len(results) > len(shown):
+            say(f"    … the last {len(shown)} of {len(results)}; --values shows all, whole", "dim")
     for step in detail.steps:
         if step.question is not None:
             heading(f"Question: did {step.label!r} take effect?")
@@ -109,6 +115,12 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
         until = "due" if run.state == "queued" else "until"
         due = "" if run.due_at is None or run.state == "held" else f", {until} {_time(run.due_at, now)}"
         say(f"  {detail.waits_for}{due}")
+        behind = killed_behind(detail)
+        if behind is not None:
+            saved = (
+                f"behind {behind!r}, the last step that was saved" if behind else "before any step was saved"
+            )
+            say(f"  What kills it is {saved}.")
     for step in detail.steps:
         if run.state == "backoff" and step.state == "open" and step.failure is not None:
             heading(f"Why {step.label!r} is tried again")
@@ -116,6 +128,11 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
     if detail.failure is not None and run.state != "completed":
         heading("Failure")
         _print_failure(_cause(detail) or detail.failure, whole=with_values)
+    for attempt in detail.attempts:
+        # What ended the run stands above; of an earlier attempt nothing else says why.
+        if attempt.failure is not None and (run.state != "failed" or attempt is not detail.attempts[-1]):
+            heading(f"Why attempt {attempt.attempt} of generation {attempt.generation} {attempt.outcome}")
+            say(f"  {attempt.failure.type}: {attempt.failure.message}", "red")
     if detail.children:
         heading("Children")
         for child in detail.children[:20]:

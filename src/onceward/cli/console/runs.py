@@ -16,7 +16,10 @@ from onceward.cli.plain import plain
 
 if TYPE_CHECKING:
     from onceward.console.port import Console, RunQuery
-    from onceward.console.views import RunSummary
+    from onceward.console.views import RunDetail, RunSummary
+
+NAMED_MAX = 5
+"""Runs that are named where what was asked for is their key or subject, and no id."""
 
 
 @click.group("runs", short_help="List, show, follow and steer runs.")
@@ -46,6 +49,10 @@ def list_(reach: Reach, limit: int, after: str | None, **options: Any) -> None:
         print_json(Page(items=runs, next=following))
         return
     print_runs(runs)
+    if not runs and query.subject is not None and query.key is None:
+        click.echo(
+            plain(f"If it is a key, as numbers of orders are: --key {shlex.quote(query.subject)}"), err=True
+        )
     if following is not None:
         click.echo(plain(f"There are more: add --after {shlex.quote(following)}"), err=True)
 
@@ -60,11 +67,33 @@ def show(reach: Reach, run_id: str, generation: int | None, values: bool) -> Non
     from onceward.cli.console.page import print_run
     from onceward.cli.console.words import print_json
 
-    detail = reach.run(lambda console: console.run(run_id, generation))
+    detail = reach.run(lambda console: _found(console, run_id, generation))
     if reach.as_json:
         print_json(detail)
         return
     print_run(detail, reach.shown(), with_values=values)
+
+
+async def _found(console: Console, run_id: str, generation: int | None) -> RunDetail:
+    """Give a run; where there is none of that id, the refusal names those about it, by key or subject."""
+    from onceward.console.port import RunQuery
+    from onceward.core.errors import NotFound
+
+    try:
+        return await console.run(run_id, generation)
+    except NotFound as error:
+        if run_id.startswith("run_"):
+            raise
+        about: dict[str, None] = {}
+        for query in (RunQuery(key=run_id, limit=NAMED_MAX), RunQuery(subject=run_id, limit=NAMED_MAX)):
+            about |= dict.fromkeys(run.run_id for run in (await console.runs(query)).items)
+        if not about:
+            raise
+        raise NotFound(
+            error.what,
+            means=f"It is the key or the subject of: {', '.join(about)}.",
+            todo="Show one of these.",
+        ) from error
 
 
 @command.command("tail", short_help="Follow runs as they change.")

@@ -6,6 +6,7 @@ that says what, what it means and what to do.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Awaitable, Callable
@@ -14,7 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onceward.console.port import Console, DeliveryQuery, EventQuery, RunQuery
-from onceward.console.views import EventSummary, RunDetail, StepView
+from onceward.console.shaping import killed_behind
+from onceward.console.views import EventSummary, RunDetail, RunSummary, StepView
 from onceward.core.errors import ConfigError, NotFound, OncewardError
 from onceward.core.glossary import WORDS
 from onceward.core.states import TABLE, RunState, Verb
@@ -110,6 +112,7 @@ class Pages:
                 "last_failed": last_failed(part),
                 "way": groups.way_of(detail.run) if detail.run.is_open_problem else None,
                 "did": did(given.get("did"), given.get("effect")),
+                "killed_behind": killed_behind(detail),
                 "questions": [(step, asked_of(step)) for step in detail.steps if step.question is not None],
                 "awaited": awaited(detail),
                 "curls": curl.verbs(self._renderer.api, detail.run.run_id, detail.verbs),
@@ -215,21 +218,24 @@ class Pages:
         return self._renderer.page(request, "help.html", {"states": list(RunState), "words": WORDS})
 
     async def search(self, request: Request) -> Response:
-        """Find by what identifies something: a run's id, an event's, a subject."""
-        text = filters.given(request.query_params, ("q",)).get("q", "")
+        """Find by what identifies something: the id of a run, a delivery or an event, a key, a subject."""
+        text = filters.given(request.query_params, ("q",)).get("q", "").strip()
         if not text:
             return moved(request, "runs")
-        events: list[EventSummary] = []
         if _ID.fullmatch(text):
-            try:
-                await self._console.run(text)
-                return moved(request, f"runs/{text}")
-            except (NotFound, ConfigError):
-                pass  # it is the name of something else, then
-        runs = await self._console.runs(RunQuery(subject=text, limit=FOUND))
+            for where, asked_for in (("runs", self._console.run), ("deliveries", self._console.delivery)):
+                with contextlib.suppress(NotFound, ConfigError):  # it is the name of something else, then
+                    await asked_for(text)
+                    return moved(request, f"{where}/{text}")
+        runs: dict[str, RunSummary] = {}
+        for query in (RunQuery(key=text, limit=FOUND), RunQuery(subject=text, limit=FOUND)):
+            runs |= {run.run_id: run for run in (await self._console.runs(query)).items}
+        events: list[EventSummary] = []
         for asked in (EventQuery(id=text, limit=FOUND), EventQuery(subject=text, limit=FOUND)):
             events += [event for event in (await self._console.events(asked)).items if event not in events]
-        return self._renderer.page(request, "search.html", {"q": text, "runs": runs.items, "events": events})
+        return self._renderer.page(
+            request, "search.html", {"q": text, "runs": list(runs.values()), "events": events}
+        )
 
 
 def guarded(renderer: Renderer, page: Page) -> Page:

@@ -17,6 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from onceward.console.audit import said
 from onceward.console.workflow_words import rules_told, starts_on
 from onceward.core.glossary import TOLD
 from onceward.core.model import Millis
@@ -74,6 +75,7 @@ class Renderer:
             # Not the engine's own urlencode, which lets a slash through: it would lead out of the page.
             part=lambda text: quote(str(text), safe="", errors="replace"),
             lasting=words.length,
+            brief=words.brief,
             skew=words.skew,
             exact=words.exact,
             machine_time=words.machine_time,
@@ -81,6 +83,7 @@ class Renderer:
             plain=words.plain,
             meaning=words.meaning,
             counted=words.count,
+            said=said,
             told=lambda outcome: TOLD.get(outcome, outcome),
             starts_on=starts_on,
             rules_told=rules_told,

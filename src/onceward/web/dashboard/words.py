@@ -51,6 +51,11 @@ def length(ms: Millis | float | None) -> str:
     raise AssertionError(ms)
 
 
+def brief(ms: Millis | float | None) -> str:
+    """Give a length of time in one unit, where there is little room: ``840 ms``, ``2 h``."""
+    return " ".join(length(ms).split()[:2])
+
+
 def skew(ms: Millis | None) -> str:
     """Give how far a sender's clock is off, or how long its request took: ``1.2 s``, ``40 s ahead``."""
     if ms is None:

@@ -11,7 +11,7 @@ import msgspec
 
 from onceward.console import asking, audit, bulks
 from onceward.console.bulks import Telling
-from onceward.console.port import ACKNOWLEDGED, BULK_MAX, PAGE_MAX, Action, RunQuery
+from onceward.console.port import ACKNOWLEDGED, BULK_MAX, PAGE_MAX, Action, BulkQuery, RunQuery
 from onceward.console.views import ActionReply, AgainView, BulkReply, RunSummary
 from onceward.core import asked, ids
 from onceward.core.choice import Choice, choice_of
@@ -143,6 +143,12 @@ class Acting:
         asked.checked_actor(action.actor)
         if run_ids is not None:
             run_ids = _checked_run_ids(run_ids)
+            if _without(query):
+                raise ConfigError(
+                    "Runs were named, and others to be left out.",
+                    means="Nothing was changed.",
+                    todo="Name only those that are meant.",
+                )
         elif not is_narrowed(query):
             raise ConfigError(
                 f"{action.verb} was asked of every run of the namespace.",
@@ -152,6 +158,7 @@ class Acting:
         else:
             # Said at once, and not as the end of something that had begun.
             asked.checked_texts(tag=query.tag)
+            await self._check_left_out(_without(query))
             asking.run_look(msgspec.structs.replace(query, after=None, limit=1))
         bulk_id = self._app.worker.ids.hex(12) if action.request_id is None else checked_id(action.request_id)
         if dry_run:
@@ -226,7 +233,25 @@ class Acting:
             after = page.next
             if after is None:
                 break
-        return found[:BULK_MAX][::-1]
+        left_out = set(_without(query))
+        return [run for run in found[:BULK_MAX][::-1] if run.run_id not in left_out]
+
+    async def _check_left_out(self, run_ids: Sequence[str]) -> None:
+        """Refuse a slip of the pen: it would do to a run what somebody wanted to keep from it.
+
+        Raises:
+            ConfigError: there is no such run, or too many are named.
+        """
+        if not run_ids:
+            return
+        known = {run.run_id for run in await self._console.runs_by_id(_checked_run_ids(run_ids))}
+        for run_id in run_ids:
+            if run_id not in known:
+                raise ConfigError(
+                    f"There is no run {shown(run_id)}, which was to be left alone.",
+                    means="Nothing was changed.",
+                    todo="Name it in full, as the list of runs does.",
+                )
 
     async def _dry(
         self, bulk_id: str, query: RunQuery, action: Action, run_ids: Sequence[str] | None
@@ -396,7 +421,14 @@ def _choice(action: Action) -> Choice:
 
 def is_narrowed(query: RunQuery) -> bool:
     """Say whether a query leaves anything out."""
-    return msgspec.structs.replace(query, after=None, limit=1) != RunQuery(limit=1)
+    blank = RunQuery()
+    names = (name for name in RunQuery.__struct_fields__ if name not in ("after", "limit"))
+    return any(getattr(query, name) != getattr(blank, name) for name in names)
+
+
+def _without(query: RunQuery) -> list[str]:
+    """Give the runs that are left out."""
+    return query.without if isinstance(query, BulkQuery) else []
 
 
 def _checked_run_ids(run_ids: Sequence[str]) -> list[str]:

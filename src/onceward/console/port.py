@@ -81,6 +81,16 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
 
 
+class BulkQuery(RunQuery, frozen=True, kw_only=True):
+    """Which runs a bulk action is about; as `RunQuery`.
+
+    Attributes:
+        without: ids of runs that it would find and leaves alone, up to `PAGE_MAX`.
+    """
+
+    without: list[str] = []
+
+
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which events; everything that is given must hold. As `RunQuery`.
 

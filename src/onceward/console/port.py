@@ -204,7 +204,7 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True):
         workflow: only runs of this one.
         subject: instead, what is stored about this, such as a customer, however young.
         dry_run: only count.
-        after: the ``next`` of the reply before.
+        after: the ``next`` of the reply before, by the same person with the same words; it does not grow old.
     """
 
     actor: str

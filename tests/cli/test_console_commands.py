@@ -273,7 +273,7 @@ def test_many_runs_are_looked_at_before_they_are_steered(own: tuple[str, list[st
     assert Told("runs", "dismiss", url=url).status == 2
 
     done = Told("runs", "dismiss", "--problems", "--error", "order-3", "--yes", url=url)
-    assert (done.status, done.plain) == (0, "dismiss: 1 of 1 runs done, 0 refused")
+    assert (done.status, done.plain) == (0, "dismiss: 1 of 1 run done, 0 refused")
     rest = Told("runs", "dismiss", "--workflow", "charge", "--yes", "--json", url=url)
     assert (rest.status, rest.json["done"], rest.json["is_over"]) == (0, 4, True)
     assert Told("dead", "--check", url=url).plain.startswith("Nothing is dead")
@@ -298,6 +298,23 @@ def test_all_but_one_of_many_is_said_and_is_no_success(sqlite_url: str) -> None:
         "runs", "dismiss", "--since", "1h", "--yes", "--request", done.errors.split()[-1], url=sqlite_url
     )
     assert (again.status, again.text, again.errors) == (1, done.text, "")
+
+
+def test_all_are_steered_but_those_that_are_excepted(own: tuple[str, list[str]]) -> None:
+    url, runs = own
+    slip = Told("runs", "dismiss", "--problems", "--except", runs[0][:-1], "--yes", url=url)
+    assert (slip.status, "which was to be left alone" in slip.errors) == (2, True)
+    assert Told("runs", "dismiss", runs[0], "--except", runs[1], url=url).status == 2
+
+    dry = Told("runs", "dismiss", "--problems", "--except", runs[0], "--dry-run", url=url)
+    assert dry.plain.splitlines()[-1] == "dismiss of 3 runs; 0 would be refused"
+    request = ("--request", "but-one", "--json")
+    done = Told("runs", "dismiss", "--problems", "--except", runs[0], "--yes", *request, url=url)
+    assert (done.status, done.json["done"]) == (0, 3)
+    left = Told("runs", "list", "--problems", "--json", url=url).json["items"]
+    assert [run["run_id"] for run in left] == [runs[0]]
+    other = Told("runs", "dismiss", "--problems", "--yes", *request, url=url)
+    assert (other.status, "was used for another bulk action" in other.errors) == (1, True)
 
 
 def test_a_run_is_followed_to_its_end(world: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.test_console_commands import BODY, Told
 from tests.console.shop import Shop
+from tests.console.test_local import change
 from tests.engine.running import run_app
 from tests.helpers import eventually_async
 from tests.pages import call
@@ -20,6 +21,20 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return (
         f"sqlite:///{tmp_path / 'shop.db'}" if is_sqlite else str(request.getfixturevalue("postgres_store"))
     )
+
+
+def test_the_overview_says_what_waits_for_code_that_nobody_has(url: str) -> None:
+    shop = Shop(url)
+
+    async def scenario() -> None:
+        await shop.stands((await shop.app.start(shop.nap, "x")).run_id, "sleeping")
+
+    run_app(shop.app, scenario)
+    change(url, "update {t}run set state = 'queued'")
+    change(url, "update {t}queue set due_at = due_at - 3700000")
+    change(url, "update {t}workflow set seen_at = 1")  # whoever had it is long gone
+    said = re.sub(r" +", " ", Told("overview", url=url).text)
+    assert "nobody has the code of nap, 1 run is due\n" in said
 
 
 def test_how_it_stands_and_who_did_what(url: str) -> None:

@@ -83,6 +83,8 @@ def test_the_commands_reach_an_instance_over_its_api(tmp_path: Path) -> None:
         )
         assert told("runs", "tail", runs[0])[0] == 1
 
+        but_one = told("runs", "dismiss", "--problems", "--except", runs[0], "--dry-run", "--json")
+        assert json.loads(but_one[1])["matched"] == 2
         done = told("runs", "dismiss", "--problems", "--yes", "--request", "mend", "--json")
         assert (done[0], json.loads(done[1])["done"]) == (0, 3)
         assert told("dead", "--check")[0] == 0

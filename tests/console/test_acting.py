@@ -381,6 +381,33 @@ def test_a_run_that_does_not_have_the_step_does_not_end_a_bulk_action(store_url:
         done = await shop.console.bulk(RunQuery(since=0), action, dry_run=False)
 
         assert (done.matched, done.done, done.refused) == (2, 1, 1)
+        restart = Action(verb="restart", actor="ann", from_step="pay")
+        dry = await shop.console.bulk(RunQuery(since=0), restart, dry_run=True)
+        assert dry.matched == 3
+        assert any("'pay'" in reason for reason in dry.reasons)
+
+    run_app(shop.app, scenario)
+
+
+def test_who_joins_a_bulk_action_hears_at_once_how_far_it_is(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        for number in range(3):
+            await shop.failed(f"order-{number}")
+        console = shop.console  # one: each has its own under way
+        query, action = RunQuery(problems=True), Action(verb="dismiss", actor="ann", request_id="mend")
+        joined: list[BulkReply] = []
+        joining: list[asyncio.Task[BulkReply]] = []
+
+        def begun(_: BulkReply) -> None:
+            if not joining:
+                second = console.bulk(query, action, dry_run=False, progress=joined.append)
+                joining.append(asyncio.create_task(second))
+
+        done = await console.bulk(query, action, dry_run=False, progress=begun)
+        assert await joining[0] == done
+        assert (joined[0].is_over, joined[-1]) == (False, done)
 
     run_app(shop.app, scenario)
 

@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 from tests.dashboard.serving import Site
 
 LOAD_MS = 15_000
+expect.set_options(timeout=LOAD_MS)
 
 OpenPage = Callable[..., Page]
 Serve = Callable[[Any], Site]

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 from starlette.applications import Starlette
 
 from onceward.console.local import LocalConsole
+from onceward.console.port import Action, RunQuery
 from onceward.console.views import BulkReply
 from onceward.web.access import Principal, Role
 from onceward.web.dashboard.site import routes
@@ -194,6 +195,22 @@ def test_a_bulk_action_that_was_interrupted_says_after_how_many(serve: Serve, cl
 
     assert "Retry many: stopped" in page
     assert told in page
+
+
+def test_the_id_of_another_bulk_action_is_not_taken_for_ones_own(
+    shop: Shop, site: Site, client: Client
+) -> None:
+    shop.emit("order.paid", "order-7")
+    other = Action(verb="dismiss", actor="eve", request_id="monday")
+    shop.do(LocalConsole(shop.app).bulk(RunQuery(since=0), other, dry_run=False))
+    form = {"csrf": OPERATOR.csrf, "verb": "retry", "problems": "1"}
+    client.post(f"{site.url}bulk", data={**form, "request_id": "monday"})
+
+    def page() -> str:
+        return client.get(f"{site.url}bulk/monday").text
+
+    eventually(lambda: "was used for another bulk action" in page())
+    assert "Retry many: done" not in page()
 
 
 def test_ticked_runs_are_dismissed_together(shop: Shop, site: Site, open_page: OpenPage) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from onceward.console import asking, audit, bulks
 from onceward.console.bulks import Telling
-from onceward.console.port import ACKNOWLEDGED, BULK_MAX, PAGE_MAX, Action, RunQuery
+from onceward.console.port import ACKNOWLEDGED, BULK_MAX, PAGE_MAX, Action, BulkQuery, RunQuery
 from onceward.console.views import ActionReply, AgainView, BulkReply, RunSummary
 from onceward.core import asked, ids
 from onceward.core.choice import Choice, choice_of
@@ -53,6 +53,28 @@ RUNS_STEPS = (Verb.RETRY, Verb.RESTART)
 AGAIN = "it would do something outside again, and its plan was not acknowledged"
 
 
+class _UnderWay:
+    """A bulk action that this process is at, and who follows it."""
+
+    task: asyncio.Task[BulkReply]
+
+    def __init__(self, asked_for: str) -> None:
+        self.asked = asked_for
+        self._followers: list[Callable[[BulkReply], object]] = []
+        self._latest: BulkReply | None = None
+
+    def tell(self, reply: BulkReply) -> None:
+        self._latest = reply
+        for follower in self._followers:
+            follower(reply)
+
+    def follow(self, follower: Callable[[BulkReply], object]) -> None:
+        """Tell somebody from now on, and at once how far it is."""
+        self._followers.append(follower)
+        if self._latest is not None:
+            follower(self._latest)
+
+
 class Acting:
     """The acting half of `LocalConsole`.
 
@@ -64,7 +86,7 @@ class Acting:
     def __init__(self, app: App, console: LocalConsole) -> None:
         self._app = app
         self._console = console
-        self._under_way: dict[str, tuple[str, asyncio.Task[BulkReply]]] = {}
+        self._under_way: dict[str, _UnderWay] = {}
 
     # --- one -------------------------------------------------------------------------------------
 
@@ -143,6 +165,12 @@ class Acting:
         asked.checked_actor(action.actor)
         if run_ids is not None:
             run_ids = _checked_run_ids(run_ids)
+            if _without(query):
+                raise ConfigError(
+                    "Runs were named, and others to be left out.",
+                    means="Nothing was changed.",
+                    todo="Name only those that are meant.",
+                )
         elif not is_narrowed(query):
             raise ConfigError(
                 f"{action.verb} was asked of every run of the namespace.",
@@ -152,20 +180,23 @@ class Acting:
         else:
             # Said at once, and not as the end of something that had begun.
             asked.checked_texts(tag=query.tag)
+            await self._check_left_out(_without(query))
             asking.run_look(msgspec.structs.replace(query, after=None, limit=1))
         bulk_id = self._app.worker.ids.hex(12) if action.request_id is None else checked_id(action.request_id)
         if dry_run:
             return await self._dry(bulk_id, query, action, run_ids)
         telling = bulks.begun(self._app, bulk_id, query, action, run_ids)
-        if bulk_id not in self._under_way:
-            task = asyncio.create_task(self._once(telling, query, action, run_ids, progress or _ignore))
-            self._under_way[bulk_id] = telling.row.asked, task
-            task.add_done_callback(lambda _: self._under_way.pop(bulk_id, None))
-        asked_for, task = self._under_way[bulk_id]
-        if asked_for != telling.row.asked:
+        way = self._under_way.get(bulk_id)
+        if way is None:
+            way = self._under_way[bulk_id] = _UnderWay(telling.row.asked)
+            way.task = asyncio.create_task(self._once(telling, query, action, run_ids, way.tell))
+            way.task.add_done_callback(lambda _: self._under_way.pop(bulk_id, None))
+        if way.asked != telling.row.asked:
             raise bulks.clash(bulk_id)
+        if progress is not None:
+            way.follow(progress)
         # Who asked may go away; what was begun goes on.
-        return await asyncio.shield(task)
+        return await asyncio.shield(way.task)
 
     async def _once(
         self,
@@ -226,7 +257,25 @@ class Acting:
             after = page.next
             if after is None:
                 break
-        return found[:BULK_MAX][::-1]
+        left_out = set(_without(query))
+        return [run for run in found[:BULK_MAX][::-1] if run.run_id not in left_out]
+
+    async def _check_left_out(self, run_ids: Sequence[str]) -> None:
+        """Refuse a slip of the pen: it would do to a run what somebody wanted to keep from it.
+
+        Raises:
+            ConfigError: there is no such run, or too many are named.
+        """
+        if not run_ids:
+            return
+        known = {run.run_id for run in await self._console.runs_by_id(_checked_run_ids(run_ids))}
+        for run_id in run_ids:
+            if run_id not in known:
+                raise ConfigError(
+                    f"There is no run {shown(run_id)}, which was to be left alone.",
+                    means="Nothing was changed.",
+                    todo="Name it in full, as the list of runs does.",
+                )
 
     async def _dry(
         self, bulk_id: str, query: RunQuery, action: Action, run_ids: Sequence[str] | None
@@ -240,7 +289,7 @@ class Acting:
             if cell.effect is Effect.REFUSE:
                 refused += 1
                 reasons[cell.reply] = None
-        plans = await self._plans(runs[:SAMPLE_MAX], action) if verb in RUNS_STEPS else []
+        plans = await self._plans(runs[:SAMPLE_MAX], action, reasons) if verb in RUNS_STEPS else []
         if verb is Verb.RESTART and action.plan is None:
             again = sum(plan.needs_consent for plan in plans)
             if again:
@@ -256,12 +305,18 @@ class Acting:
             again=_again(plans),
         )
 
-    async def _plans(self, runs: list[RunSummary], action: Action) -> list[Plan]:
-        """Give what would become of each of some runs."""
+    async def _plans(self, runs: list[RunSummary], action: Action, reasons: dict[str, None]) -> list[Plan]:
+        """Give what would become of each of some runs; note why one cannot be planned for."""
         plans = []
         for run in runs:
-            with contextlib.suppress(StateConflict, NotFound):  # refused, which is counted elsewhere, or gone
+            try:
                 plans.append(await self.plan(run.run_id, action))
+            except StoreError:
+                raise
+            except (StateConflict, NotFound):
+                pass  # refused, which is counted elsewhere, or gone
+            except OncewardError as error:  # such as a step that this run does not have
+                reasons[_reason(error)] = None
         return plans
 
     async def _all(
@@ -300,6 +355,7 @@ class Acting:
                 except StoreError:
                     raise
                 except OncewardError as error:  # also a step that this run does not have
+                    _ = self._app.worker  # raises where the app was closed meanwhile, which is no run's fault
                     refused += 1
                     reasons[_reason(error)] = None
                 told(reply(is_over=False))
@@ -396,7 +452,14 @@ def _choice(action: Action) -> Choice:
 
 def is_narrowed(query: RunQuery) -> bool:
     """Say whether a query leaves anything out."""
-    return msgspec.structs.replace(query, after=None, limit=1) != RunQuery(limit=1)
+    blank = RunQuery()
+    names = (name for name in RunQuery.__struct_fields__ if name not in ("after", "limit"))
+    return any(getattr(query, name) != getattr(blank, name) for name in names)
+
+
+def _without(query: RunQuery) -> list[str]:
+    """Give the runs that are left out."""
+    return query.without if isinstance(query, BulkQuery) else []
 
 
 def _checked_run_ids(run_ids: Sequence[str]) -> list[str]:
@@ -435,7 +498,3 @@ def _again(plans: Sequence[Plan]) -> list[AgainView]:
             runs[one] = runs.get(one, 0) + 1
     most = sorted(runs.items(), key=lambda item: (-item[1], item[0]))[:AGAIN_MAX]
     return [AgainView(step=step, runs=count, is_outside=is_outside) for (step, is_outside), count in most]
-
-
-def _ignore(_: BulkReply) -> None:
-    return None

@@ -81,6 +81,16 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
 
 
+class BulkQuery(RunQuery, frozen=True, kw_only=True):
+    """Which runs a bulk action is about; as `RunQuery`.
+
+    Attributes:
+        without: ids of runs that it would find and leaves alone, up to `PAGE_MAX`.
+    """
+
+    without: list[str] = []
+
+
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which events; everything that is given must hold. As `RunQuery`.
 
@@ -194,7 +204,7 @@ class Prune(msgspec.Struct, frozen=True, kw_only=True):
         workflow: only runs of this one.
         subject: instead, what is stored about this, such as a customer, however young.
         dry_run: only count.
-        after: the ``next`` of the reply before.
+        after: the ``next`` of the reply before, by the same person with the same words; it does not grow old.
     """
 
     actor: str

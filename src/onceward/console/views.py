@@ -393,6 +393,13 @@ class NoticesView(msgspec.Struct, frozen=True, kw_only=True):
     addresses: list[NoticeAddressView]
     latest: list[NoticeView]
 
+    @property
+    def untold(self) -> list[NoticeView]:
+        """Give those of the latest that did not arrive, or have not yet."""
+        return [
+            one for one in self.latest if one.state == "given_up" or (one.state == "owed" and one.trouble)
+        ]
+
 
 class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
     """A registered workflow."""

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from onceward.cli.console.reach import Reach, reaching
+from onceward.cli.plain import plain
 
 if TYPE_CHECKING:
-    from onceward.console.views import Overview
+    from collections.abc import Sequence
+
+    from rich.text import Text
+
+    from onceward.console.port import Console
+    from onceward.console.views import NoticesView, Overview, Slot
 
 WINDOWS = {"1h": 3_600_000, "6h": 21_600_000, "24h": 86_400_000, "7d": 604_800_000}
 
@@ -28,16 +34,20 @@ def command(reach: Reach, window: str) -> None:
 
     # This very command is registered while it asks; over the API what is here is the instance.
     is_mine = reach.api is None
-    found = reach.run(lambda console: console.overview(window_ms=WINDOWS[window]))
+
+    async def ask(console: Console) -> tuple[Overview, NoticesView]:
+        return await console.overview(window_ms=WINDOWS[window]), await console.notices()
+
+    found, notices = reach.run(ask)
     if reach.as_json:
         print_json(found)
         return
-    _print(found, window, is_mine=is_mine, options=reach.shown())
+    _print(found, notices, window, is_mine=is_mine, options=reach.shown())
 
 
-def _print(found: Overview, window: str, *, is_mine: bool, options: str) -> None:
+def _print(found: Overview, notices: NoticesView, window: str, *, is_mine: bool, options: str) -> None:
     from onceward.cli.console.words import command as print_command
-    from onceward.cli.console.words import fields, heading, length, now_ms, say, text, when
+    from onceward.cli.console.words import counted, fields, heading, now_ms, say, text, when
 
     counts, now = found.counts, now_ms()
     stand = {
@@ -49,19 +59,12 @@ def _print(found: Overview, window: str, *, is_mine: bool, options: str) -> None
     say("Runs now", "bold")
     fields([*stand.items(), ("oldest due", "none" if due is None else when(due, now))])
     heading(f"The last {window}{', the newest of it' if found.is_sampled else ''}")
-    latest = next((slot for slot in reversed(found.slots) if slot.p95_ms is not None), None)
-    took = None if latest is None or latest.p50_ms is None or latest.p95_ms is None else latest
     fields(
         [
             ("events", str(sum(slot.events for slot in found.slots))),
             ("completed", str(sum(slot.completed for slot in found.slots))),
             ("failed", str(sum(slot.failed for slot in found.slots))),
-            (
-                "took",
-                None
-                if took is None
-                else f"half within {length(took.p50_ms or 0)}, 95 % within {length(took.p95_ms or 0)}, of the latest",
-            ),
+            ("took", _took(found.slots)),
         ]
     )
     heading("What to look at")
@@ -73,13 +76,47 @@ def _print(found: Overview, window: str, *, is_mine: bool, options: str) -> None
     fields(
         [
             ("processes", told if alive else text(f"{told}: nothing runs", "red")),
+            *[
+                (
+                    "nobody has the code of",
+                    text(
+                        f"{plain(name)}, {counted(number, 'run')} {'is' if number == 1 else 'are'} due", "red"
+                    ),
+                )
+                for name, number in found.unserved.items()
+            ],
             ("unparsed", str(counts.unparsed) if counts.unparsed else None),
             ("refused", None if newest is None else f"{refused}, the last {when(newest, now)}"),
+            ("notices", _untold(notices)),
         ]
     )
     if counts.unparsed or counts.states.get("failed") or counts.states.get("held"):
         print_command(f"onceward dead{options}", "what waits for a person, and the way out")
     if refused:
         print_command(f"onceward deliveries refused{options}", "which deliveries, and why")
+    if notices.untold:
+        print_command(f"onceward notices{options}", "who was not told, and why")
     if due is not None or not alive:
         print_command(f"onceward doctor{options}", "which runs nobody advances, and why")
+
+
+def _took(slots: Sequence[Slot]) -> str | None:
+    """Say how long the latest runs took, of which there is some."""
+    from onceward.cli.console.words import length
+
+    for slot in reversed(slots):
+        if slot.p50_ms is not None and slot.p95_ms is not None:
+            return f"half within {length(slot.p50_ms)}, 95 % within {length(slot.p95_ms)}, of the latest"
+    return None
+
+
+def _untold(notices: NoticesView) -> Text | None:
+    """Say that somebody was not told of a failed or held run."""
+    from onceward.cli.console.words import counted, text
+
+    untold = notices.untold
+    if not untold:
+        return None
+    return text(
+        f"{counted(len(untold), 'notice')} did not arrive: {plain(untold[0].trouble or 'given up')}", "red"
+    )

@@ -31,6 +31,13 @@ def _steers(name: str, short_help: str) -> Callable[[Callable[..., None]], click
         for option in (
             click.argument("run_ids", metavar="[RUN]...", nargs=-1),
             filters,
+            click.option(
+                "--except",
+                "without",
+                multiple=True,
+                metavar="RUN",
+                help="Leave this one alone, of those that filters find; repeatable.",
+            ),
             click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
             click.option("--yes", is_flag=True, help="Do not ask, for what is done to many."),
             click.option("--request", "request_id", metavar="ID", help="The same id does it once."),
@@ -159,15 +166,21 @@ def json_of(given: str, option: str) -> Any:
 
 
 def _steer(verb: str, options: dict[str, Any], **more: Any) -> None:
+    import msgspec
+
     from onceward.cli.console.reach import actor_of
     from onceward.console.acting import is_narrowed
-    from onceward.console.port import Action
+    from onceward.console.port import Action, BulkQuery
 
     reach: Reach = options["reach"]
     query = query_of(options)
     run_ids: tuple[str, ...] = options["run_ids"]
+    without: tuple[str, ...] = options["without"]
     if bool(run_ids) == is_narrowed(query):
         raise click.UsageError("Name runs, or filter them, and not both.")
+    if run_ids and without:
+        raise click.UsageError("--except goes with filters; where runs are named, name only those meant.")
+    query = BulkQuery(**{**msgspec.structs.asdict(query), "without": list(without)})
     action = Action(verb=verb, actor=actor_of(options["actor"]), request_id=options["request_id"], **more)
     if run_ids:
         is_well = _each(reach, run_ids, action, is_dry=options["dry_run"])
@@ -266,7 +279,7 @@ def _many(reach: Reach, query: RunQuery, action: Action, *, is_dry: bool, is_sur
 
     import msgspec
 
-    from onceward.cli.console.words import print_json
+    from onceward.cli.console.words import counted, print_json
 
     if not is_dry and not is_sure:
         if not sys.stdin.isatty():
@@ -274,7 +287,7 @@ def _many(reach: Reach, query: RunQuery, action: Action, *, is_dry: bool, is_sur
         found = reach.run(lambda console: console.bulk(query, action, dry_run=True))
         _print_dry(found)
         if not found.matched or not click.confirm(
-            f"{action.verb} {found.matched - found.refused} runs?", err=True
+            f"{action.verb} {counted(found.matched - found.refused, 'run')}?", err=True
         ):
             return False
     if is_dry:
@@ -296,7 +309,7 @@ def _many(reach: Reach, query: RunQuery, action: Action, *, is_dry: bool, is_sur
 
 
 def _print_dry(reply: BulkReply) -> None:
-    from onceward.cli.console.words import say
+    from onceward.cli.console.words import counted, say
 
     print_runs(reply.sample)
     if reply.matched > len(reply.sample):
@@ -304,13 +317,15 @@ def _print_dry(reply: BulkReply) -> None:
     for one in reply.again:
         outside = ", outside AGAIN" if one.is_outside else ""
         say(f"  {one.step} runs again in {one.runs} of the {len(reply.sample)} above{outside}")
-    say(f"{reply.verb} of {reply.matched} runs; {reply.refused} would be refused{_reasons(reply)}")
+    say(f"{reply.verb} of {counted(reply.matched, 'run')}; {reply.refused} would be refused{_reasons(reply)}")
 
 
 def _print_done(reply: BulkReply) -> None:
-    from onceward.cli.console.words import say
+    from onceward.cli.console.words import counted, say
 
-    say(f"{reply.verb}: {reply.done} of {reply.matched} runs done, {reply.refused} refused{_reasons(reply)}")
+    say(
+        f"{reply.verb}: {reply.done} of {counted(reply.matched, 'run')} done, {reply.refused} refused{_reasons(reply)}"
+    )
     if reply.is_interrupted:
         say(f"It stopped early. To go on: the same with --request {reply.bulk_id}", "red")
 

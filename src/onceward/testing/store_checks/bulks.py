@@ -51,6 +51,8 @@ def the_runs_of_a_bulk_action_are_chosen_by_whoever_is_at_it(stores: StoreFactor
     assert store.bulk_runs("mend") is None
     assert not store.choose_bulk("mend", "two", "[]")
     assert store.choose_bulk("mend", "one", '["run_1"]')
+    assert store.choose_bulk("mend", "one", '["run_1"]')  # the reply was lost
+    assert not store.choose_bulk("mend", "one", '["run_2"]')
 
     assert store.take_bulk(_bulk("two", told_at=START + SILENT_MS + 1))
     assert store.bulk_runs("mend") == '["run_1"]'

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from onceward.console.port import Action, RunQuery
+from onceward.console.port import Action, BulkQuery
 
 
 class Plain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,8 +153,8 @@ class PlanQuery(msgspec.Struct, frozen=True, kw_only=True):
     drop: list[str] | None = None
 
 
-class Filter(RunQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which runs; as the query of the list of runs."""
+class Filter(BulkQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which runs; as the query of the list of runs, without those that are named in ``without``."""
 
 
 class Bulk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,6 +13,7 @@ import msgspec
 
 from onceward.console.port import (
     Action,
+    BulkQuery,
     Completion,
     Console,
     DeliveryQuery,
@@ -254,7 +255,7 @@ async def _redeliver(call: Call) -> Any:
 
 async def _bulk(call: Call) -> BulkReply | Stream:
     asked: bodies.Bulk = call.body
-    query = RunQuery(**{name: getattr(asked.query, name) for name in RunQuery.__struct_fields__})
+    query = BulkQuery(**{name: getattr(asked.query, name) for name in BulkQuery.__struct_fields__})
     if asked.action.verb not in bodies.BODIES:
         raise ConfigError(
             f"There is no verb {asked.action.verb!r}.", todo=f"There are: {', '.join(bodies.BODIES)}."

@@ -17,7 +17,7 @@ import msgspec
 from onceward.console.bulks import asked_hash, clash
 from onceward.console.port import PAGE_MAX, Action, Console, RunQuery
 from onceward.console.views import BulkReply
-from onceward.core.errors import ConfigError, NotFound, OncewardError
+from onceward.core.errors import ConfigError, IdClash, NotFound, OncewardError
 from onceward.core.states import Verb
 from onceward.web.dashboard import filters
 from onceward.web.dashboard.actions import MEANS
@@ -129,7 +129,8 @@ class Bulk:
         """Show how far it is."""
         bulk_id = path_id(request, "bulk_id")
         progress = self._known.get(bulk_id)
-        if progress is None or progress.has_stopped:
+        # What is stored under an id that clashed is somebody else's.
+        if progress is None or (progress.has_stopped and not isinstance(progress.error, IdClash)):
             try:
                 reply = await self._console.bulk_progress(bulk_id)
                 if progress is None or not reply.is_interrupted:

@@ -55,7 +55,6 @@ class Pages:
         if name not in WINDOWS:
             raise ConfigError(f"There is no window {name!r}.", todo=f"There are {', '.join(WINDOWS)}.")
         view = await self._console.overview(window_ms=WINDOWS[name])
-        notices = (await self._console.notices()).latest
         return self._renderer.page(
             request,
             "overview.html",
@@ -65,9 +64,7 @@ class Pages:
                 "window": name,
                 "windows": list(WINDOWS),
                 "groups": groups.grouped(view.problems),
-                "untold": [
-                    one for one in notices if one.state == "given_up" or (one.state == "owed" and one.trouble)
-                ],
+                "untold": (await self._console.notices()).untold,
                 "states": list(RunState),
             },
         )

@@ -35,16 +35,18 @@ NO_PLACES = {
     "a deep list": raw(DEEP),
     "an object": raw('{"a": 1}'),
     "a number": raw("7"),
-    "no list of four": cursor(0, 0),
-    "another type": cursor(0, "0", "", 0),
-    "true for a number": raw('[true, 0, "", 0]'),
-    "NUL": cursor(0, 0, "\0", 0),
-    "half a pair": raw('[0, 0, "\\ud800", 0]'),
-    "a far kind": cursor(0, 99, "", 0),
-    "a far round": cursor(99, 0, "", 0),
-    "a far number": raw(f'[0, 0, "", {FAR}]'),
-    "a number below": raw('[-1, 0, "", 0]'),
-    "another flag": cursor(0, 0, "", 7),
+    "no list of five": cursor(0, 0),
+}
+NO_PLACES_OF_ROUNDS: dict[str, tuple[Any, ...]] = {
+    "too few": (0, 0, ""),
+    "another type": (0, "0", "", 0),
+    "true for a number": (True, 0, "", 0),
+    "NUL": (0, 0, "\0", 0),
+    "a far kind": (0, 99, "", 0),
+    "a far round": (99, 0, "", 0),
+    "a far number": (0, 0, "", FAR),
+    "a number below": (-1, 0, "", 0),
+    "another flag": (0, 0, "", 7),
 }
 NO_PLACES_OF_EVENTS = {
     "no JSON": "{",
@@ -78,22 +80,40 @@ NO_PLACES_OF_A_SUBJECT = {
 }
 
 
-def bodies() -> list[tuple[str, dict[str, Any]]]:
-    """Give every call with a place that is none, by what is wrong with it."""
-    whole = {"older_than": "0s", "runs": True, "deliveries": True, "identity": True}
-    found = [(name, {**whole, "after": after}) for name, after in NO_PLACES.items()]
-    found += [("a character", {**whole, "after": "é"}), ("empty", {**whole, "after": ""})]
+WHOLE: dict[str, Any] = {"older_than": "0s", "runs": True, "deliveries": True, "identity": True}
+OF_A_SUBJECT: dict[str, Any] = {"subject": "cus_1"}
+
+
+def bodies(noted: str, noted_of_a_subject: str) -> list[tuple[str, dict[str, Any]]]:
+    """Give every call with a place that is none, by what is wrong with it.
+
+    Args:
+        noted: by which the audit knows a pruning that has begun.
+        noted_of_a_subject: likewise, of a subject.
+    """
+    found = [(name, {**WHOLE, "after": after}) for name, after in NO_PLACES.items()]
+    found += [
+        (name, {**WHOLE, "after": cursor(noted, *place)}) for name, place in NO_PLACES_OF_ROUNDS.items()
+    ]
+    half = raw(f'["{noted}", 0, 0, "\\ud800", 0]')
+    found += [("half a pair", {**WHOLE, "after": half})]
+    found += [("a character", {**WHOLE, "after": "é"}), ("empty", {**WHOLE, "after": ""})]
     # What events, notices and ids have as their place is looked at by the store itself.
     found += [
-        (f"{name} {number}", {**whole, "after": cursor(0, number, after, 0)})
+        (f"{name} {number}", {**WHOLE, "after": cursor(noted, 0, number, after, 0)})
         for name, after in NO_PLACES_OF_EVENTS.items()
         for number in range(6)
     ]
     found += [
-        (f"{name} of a subject", {"subject": "cus_1", "after": cursor(after)})
+        (f"{name} of a subject", {**OF_A_SUBJECT, "after": cursor(noted_of_a_subject, after)})
         for name, after in NO_PLACES_OF_A_SUBJECT.items()
     ]
     return found
+
+
+def said(entry: dict[str, Any]) -> set[str]:
+    """Give the names of what was asked for."""
+    return set(json.loads(entry["detail"]))
 
 
 def test_a_place_that_is_none_is_refused_with_a_problem(
@@ -113,7 +133,18 @@ def test_a_place_that_is_none_is_refused_with_a_problem(
         async with AsyncClient(
             transport=ASGITransport(app=as_admin), base_url="http://shop.example"
         ) as client:
-            for name, body in bodies():
+            for begin in (WHOLE, OF_A_SUBJECT):
+                assert (await client.post(f"{PREFIX}/prune", json={**begin, "dry_run": False})).is_success
+            entries = await shop.app.worker.read(shop.app.worker.store.dump, "audit")
+            noted, noted_of_a_subject = (
+                next(
+                    row["request_id"]
+                    for row in entries["audit"]
+                    if (OF_A_SUBJECT.keys() <= said(row)) == is_of
+                )
+                for is_of in (False, True)
+            )
+            for name, body in bodies(noted, noted_of_a_subject):
                 for dry_run in (True, False):
                     reply = await client.post(f"{PREFIX}/prune", json={**body, "dry_run": dry_run})
                     told[f"{name}, dry_run={dry_run}"] = (reply.status_code, reply.headers["content-type"])

@@ -20,7 +20,7 @@ def test_every_promise_is_kept_about_keys() -> None:
 
 def test_keys_are_taken_and_given_on_in_these_worlds() -> None:
     told: Counter[str] = Counter()
-    for seed in range(8):
+    for seed in range(12):
         world = World(seed, is_keyed=True)
         world.run()
         for rows in world.mirror.runs.values():

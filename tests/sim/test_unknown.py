@@ -33,7 +33,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 def test_there_is_something_to_ask_and_to_undo_in_these_worlds() -> None:
     told: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in range(16):
         world = World(seed, is_doubtful=True)
         world.run()
         for rows in world.mirror.runs.values():

@@ -107,6 +107,9 @@ class BodyNotStorable(BodyMalformed):
     again, so the receiver keeps the delivery as unparsed.
     """
 
+    code = "body_not_storable"
+    title = "The request holds what cannot be stored"
+
 
 class KeyUnavailable(SignatureInvalid):
     """The sender's public key could not be had, so a delivery could not be judged; nothing was stored.

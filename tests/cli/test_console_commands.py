@@ -542,7 +542,7 @@ def test_what_was_refused_is_listed_with_what_to_do(sqlite_url: str) -> None:
     assert told.status == 0
     assert told.text.startswith("stripe: no signature matches")
     assert "  1 time, the last" in told.text
-    assert "  401  no signature matches, 1 offered, 1 secret tried\n" in told.text
+    assert "  401  no signature matches (offered: 1, secrets tried: 1)\n" in told.text
     assert "told where the code is: onceward deliveries refused --app" in " ".join(told.text.split())
     assert Told("deliveries", "refused", "--source", "stripe", "--json", url=sqlite_url).json[0]["count"] == 1
     none = Told("deliveries", "refused", "--source", "other", url=sqlite_url).text

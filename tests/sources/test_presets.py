@@ -182,7 +182,7 @@ def test_pagerduty_refuses_the_mismatch_of_its_library() -> None:
     wrong = "v1=7020c8a7ec668a9b7012bc3dd82e483394b038f4230acc6785efbf2a7d8bcaf5"
     source = create("pagerduty", secrets=[VECTORS["pagerduty"][1]])
 
-    with pytest.raises(SignatureInvalid, match="no signature matches, 1 offered"):
+    with pytest.raises(SignatureInvalid, match=r"no signature matches \(offered: 1"):
         source.verify(HttpRequest.of(PAGERDUTY_BODY, {"X-PagerDuty-Signature": wrong}), 0)
 
 

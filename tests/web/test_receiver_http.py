@@ -166,7 +166,7 @@ def test_every_failed_check_gets_the_same_reply_and_its_own_log_line(
     good = signed()["Stripe-Signature"]
     attempts = {
         "no Stripe-Signature header": {},
-        "no signature matches, 1 offered, 1 secret tried": signed(secret="whsec_wrong"),
+        "no signature matches (offered: 1, secrets tried: 1)": signed(secret="whsec_wrong"),
         "timestamp is 301 s in the past, tolerance is 300 s": signed(at_ms=NOW_MS - 301_000),
         "timestamp is 301 s in the future, tolerance is 300 s": signed(at_ms=NOW_MS + 301_000),
         "Stripe-Signature has no v1 signature": {"Stripe-Signature": good.replace("v1=", "v0=")},

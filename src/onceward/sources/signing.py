@@ -174,8 +174,7 @@ def check_count(signatures: Sequence[bytes]) -> None:
 
 def no_match(signatures: Sequence[bytes], tried: int) -> SignatureInvalid:
     """Give the refusal of signatures of which none is right under any of the secrets *tried*."""
-    secrets = "secret" if tried == 1 else "secrets"
-    return SignatureInvalid(f"no signature matches, {len(signatures)} offered, {tried} {secrets} tried")
+    return SignatureInvalid(f"no signature matches (offered: {len(signatures)}, secrets tried: {tried})")
 
 
 def unix_ms(raw: bytes, unit: Literal["s", "ms"] = "s") -> int:

@@ -99,7 +99,7 @@ class StandardWebhooks(TimedSource):
             if any(raw is not None and verifies(key, message, raw, "ed25519") for raw in raws):
                 return index
         raise SignatureInvalid(
-            f"no signature matches, {len(hmacs)} v1 and {len(raws)} v1a offered, {len(self._keys)} tried"
+            f"no signature matches (v1 offered: {len(hmacs)}, v1a: {len(raws)}, secrets tried: {len(self._keys)})"
         )
 
     def normalize(self, request: HttpRequest) -> list[Incoming]:

@@ -681,7 +681,6 @@ WALKS = {
     "runs": "a page, in the order of the key",
     "all_deliveries": "a page, in the order of the key",
     "recent_deliveries": "no more than are looked at, in the order of the key",
-    "unparsed": "a page, in the order of the index",
     "refusals": "as many rows as there are sources and reasons",
     "events": "a page, in the order of the index",
     "look": "the first due run in the order of the index, and the few processes",

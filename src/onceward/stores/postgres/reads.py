@@ -21,7 +21,7 @@ from onceward.core.model import (
     WorkflowRow,
 )
 from onceward.core.ports import DeliveryFilter, EventFilter, Look, Owned, RunFilter
-from onceward.stores.console_reads import AFTER_ALL, ConsoleReads, excerpt_statement
+from onceward.stores.console_reads import ConsoleReads, excerpt_statement
 from onceward.stores.postgres.connection import Link
 from onceward.stores.postgres.session import BEGIN_SNAPSHOT, Session
 from onceward.stores.postgres.statements import Call, Parameter, Statement, parameter, statement, text_array
@@ -144,12 +144,6 @@ class PostgresReads(ConsoleReads):
         """Give the ids of events whose body is the same and whose id is not signed, oldest first."""
         rows = self._read("same_body", source=source, content_hash=content_hash, limit=limit)
         return [event_id for (event_id,) in rows]
-
-    def unparsed(self, where: DeliveryFilter) -> list[UnparsedRow]:
-        """Give the unparsed deliveries, newest first."""
-        before = where.before or AFTER_ALL
-        rows = self._read("unparsed", before=before, source=where.source, limit=where.limit)
-        return to_values(UnparsedRow, rows)
 
     def unparsed_delivery(self, delivery_id: str) -> UnparsedRow | None:
         """Give one unparsed delivery, or None."""

@@ -107,14 +107,6 @@ where e.namespace = :namespace and e.source = :source and e.content_hash = :cont
 order by e.received_at, e.id
 limit :limit
 
--- name: unparsed
--- Newest first, by the index of their ids, which :before opens.
-select {unparsed_head} from {t}unparsed u
-where u.namespace = :namespace and u.delivery_id < :before
-  and (cast(:source as text) is null or u.source = :source)
-order by u.delivery_id desc
-limit :limit
-
 -- name: unparsed_delivery
 select {unparsed} from {t}unparsed u where u.namespace = :namespace and u.delivery_id = :delivery_id
 

@@ -59,7 +59,7 @@ async def found_deliveries(
         unparsed = left.deliveries
         edges.append(left.edge)
     if where.outcome is None and where.source is None:
-        read = await worker.read(store.all_deliveries, where)
+        read = await worker.read(store.all_deliveries, where.before, limit)
     elif where.outcome != UNPARSED:
         met: DeliveriesFound = await worker.read(
             functools.partial(store.look_for_deliveries, limit=limit, look=look),

@@ -20,8 +20,8 @@ from onceward.core.model import (
     UnparsedRow,
     WorkflowRow,
 )
-from onceward.core.ports import DeliveryFilter, EventFilter, Look, Owned, RunFilter
-from onceward.stores.console_reads import ConsoleReads, excerpt_statement
+from onceward.core.ports import EventFilter, Look, Owned, RunFilter
+from onceward.stores.console_reads import AFTER_ALL, ConsoleReads, excerpt_statement
 from onceward.stores.postgres.connection import Link
 from onceward.stores.postgres.session import BEGIN_SNAPSHOT, Session
 from onceward.stores.postgres.statements import Call, Parameter, Statement, parameter, statement, text_array
@@ -129,15 +129,9 @@ class PostgresReads(ConsoleReads):
         """Give the parts of one delivery in order."""
         return to_values(DeliveryRow, self._read("delivery", delivery_id=delivery_id))
 
-    def all_deliveries(self, where: DeliveryFilter) -> list[DeliveryRow]:
+    def all_deliveries(self, before: str | None, limit: int) -> list[DeliveryRow]:
         """Give deliveries, newest first, without their bodies."""
-        rows = self._read(
-            "all_deliveries",
-            before=where.before,
-            source=where.source,
-            outcome=where.outcome,
-            limit=where.limit,
-        )
+        rows = self._read("all_deliveries", before=before or AFTER_ALL, limit=limit)
         return to_values(DeliveryRow, rows)
 
     def same_body(self, source: str, content_hash: str, limit: int) -> list[str]:

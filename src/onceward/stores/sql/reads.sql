@@ -87,12 +87,9 @@ where d.namespace = :namespace and d.delivery_id = :delivery_id
 order by d.part
 
 -- name: all_deliveries
--- Newest first: delivery ids grow with time.
+-- Newest first: delivery ids grow with time. :before opens the index.
 select {delivery_head} from {t}delivery d
-where d.namespace = :namespace
-  and (cast(:before as text) is null or d.delivery_id < :before)
-  and (cast(:source as text) is null or d.source = :source)
-  and (cast(:outcome as text) is null or d.outcome = :outcome)
+where d.namespace = :namespace and d.delivery_id < :before
 order by d.delivery_id desc, d.part
 limit :limit
 

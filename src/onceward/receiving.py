@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, cast, overload
 
 from onceward.arrivals import Arrivals
 from onceward.core import asked
 from onceward.core.arrival import Accepted, Verified
-from onceward.core.looks import DeliveriesFound
+from onceward.core.looks import DeliveriesFound, UnparsedFound
 from onceward.core.messages import HttpRequest
 from onceward.core.model import DeliveryRow, UnparsedRow
 from onceward.core.ports import DeliveryFilter
@@ -40,25 +40,41 @@ class DeliveryPage(list[DeliveryRow | UnparsedRow]):
 
 
 async def found_deliveries(
-    worker: Worker, where: DeliveryFilter
+    worker: Worker, where: DeliveryFilter, *, look: int = asked.LOOK_MAX
 ) -> tuple[list[DeliveryRow | UnparsedRow], str | None]:
-    """Give deliveries, newest first, and where the look for them stopped; without an outcome, unparsed ones too."""
-    store = worker.store
+    """Give deliveries, newest first, and where the look for them stopped; without an outcome, unparsed ones too.
+
+    With a source or an outcome it looks at so many deliveries at most, and at so many unparsed ones.
+    """
+    store, limit = worker.store, where.limit
+    read: list[DeliveryRow] = []
     unparsed: list[UnparsedRow] = []
+    edges: list[str | None] = []
     if where.outcome in (None, UNPARSED):
-        unparsed = await worker.read(store.unparsed, where)
-    if where.outcome == UNPARSED:
-        return [*unparsed], None
+        # Where each that is looked at is meant, a page of them is enough.
+        so_many = limit if where.source is None else look
+        left: UnparsedFound = await worker.read(
+            functools.partial(store.look_for_unparsed, limit=limit, look=so_many), where.source, where.before
+        )
+        unparsed = left.deliveries
+        edges.append(left.edge)
     if where.outcome is None and where.source is None:
-        read, edge = await worker.read(store.all_deliveries, where), None
-    else:
-        look = functools.partial(store.look_for_deliveries, limit=where.limit, look=asked.LOOK_MAX)
-        met: DeliveriesFound = await worker.read(look, where.source, where.outcome, where.before)
-        read, edge = met.deliveries, met.edge
-    # What lies behind the edge comes with the next page, in its place.
-    near = [row for row in unparsed if edge is None or row.delivery_id >= edge]
-    merged = heapq.merge(read, near, key=lambda row: row.delivery_id, reverse=True)
-    return [*itertools.islice(merged, where.limit)], edge
+        read = await worker.read(store.all_deliveries, where.before, limit)
+    elif where.outcome != UNPARSED:
+        met: DeliveriesFound = await worker.read(
+            functools.partial(store.look_for_deliveries, limit=limit, look=look),
+            where.source,
+            where.outcome,
+            where.before,
+        )
+        read = met.deliveries
+        edges.append(met.edge)
+    # The one that stopped first is the edge: what lies behind it comes with the next page, in its place.
+    edge = max((edge for edge in edges if edge is not None), default=None)
+    both: list[Iterable[DeliveryRow | UnparsedRow]] = [read, unparsed]
+    merged = heapq.merge(*both, key=lambda row: row.delivery_id, reverse=True)
+    near = itertools.takewhile(lambda row: edge is None or row.delivery_id >= edge, merged)
+    return [*itertools.islice(near, limit)], edge
 
 
 class Receiving:
@@ -117,8 +133,9 @@ class Receiving:
     ) -> DeliveryPage:
         """List deliveries, newest first, without their bodies.
 
-        With *state* or *source* it looks at the 10,000 newest that are older than *before*, so a page
-        may be short, or empty, while its ``next`` says where to go on.
+        With *state* or *source* it looks at the 10,000 newest that are older than *before*, and at as
+        many that could not be read, so a page may be short, or empty, while its ``next`` says where to
+        go on.
 
         Args:
             state: only those that brought an event (``"accepted"``), brought it again

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from onceward.core.model import RefusalRow
 from tests.cli.test_console_commands import BODY, Told
 from tests.console.shop import Shop
 from tests.console.test_local import change
-from tests.engine.running import run_app
+from tests.engine.running import open_store, run_app
 from tests.helpers import eventually_async
 from tests.pages import call
 
@@ -88,6 +89,14 @@ def test_how_it_stands_and_who_did_what(url: str) -> None:
     assert '  load  {"order":"order-0"' in shown.partition("Results of steps")[2]
     why = shown.partition("Why attempt 1 of generation 1 failed\n")[2].split()
     assert "card declined for order-0," in " ".join(why)
+
+
+def test_thousands_stand_apart_as_on_the_dashboard(url: str) -> None:
+    run_app(Shop(url).app, _nothing)
+    with open_store(url) as store:
+        store.add_refusals([RefusalRow("stripe", "no signature matches", 2_000, 1, 2)])
+
+    assert "  2,000 times, since" in Told("deliveries", "refused", url=url).text
 
 
 def test_nothing_yet_is_said_so(url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import json
 from typing import Any, ClassVar
 
@@ -19,6 +20,8 @@ from onceward.core.asked import LOOK_MAX
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid, StoreUnavailable
 from onceward.core.messages import HttpRequest
 from onceward.core.model import DELIVERIES_KEPT_MAX
+from onceward.core.ports import DeliveryFilter
+from onceward.receiving import found_deliveries
 from onceward.refusals import OTHER_REASONS, REASONS_MAX, SAMPLES_MAX
 from onceward.sources import GitHub, Source, Stripe, create
 from onceward.sources.base import parse_json
@@ -199,6 +202,41 @@ def test_all_deliveries_are_listed_in_the_order_in_which_they_came_those_too_tha
                     break
             assert shown == [(*row, 0 if row[1] == "unparsed" else 2) for row in ids]
         assert await door.app.deliveries(source="stripe") == []
+
+    run_app(door.app, scenario)
+
+
+def test_pages_of_short_looks_have_each_delivery_once_and_in_order(store_url: str) -> None:
+    """Of both kinds, whichever of the two looks stops first, beside those of another source."""
+    door = Door(store_url)
+    other = door.app.source(Batch(name="other", secrets="a secret of another"))
+    # Unparsed ones (u, and x of the other source) are first dense and then rare among the others (a and o).
+    kinds = "uuxxxxxuuxxxauaaoooooooaaaoxaooooou"
+
+    async def scenario() -> None:
+        for number, kind in enumerate(kinds):
+            source = door.batch if kind in "ua" else other
+            source.is_broken = kind in "ux"
+            assert (await door.send(source, b'[{"id": "%d"}]' % number))[0] == 202
+        rows, edge = await found_deliveries(door.app.worker, DeliveryFilter(limit=len(kinds) + 1))
+        assert (len(rows), edge) == (len(kinds), None)
+
+        for source_name, outcome in itertools.product(("batch", "other", "stripe", None), (None, "unparsed")):
+            wanted = [
+                row.delivery_id
+                for row in rows
+                if source_name in (None, row.source) and outcome in (None, row.outcome)
+            ]
+            seen: list[str] = []
+            before = None
+            for _ in range(len(kinds)):
+                where = DeliveryFilter(source=source_name, outcome=outcome, before=before, limit=3)
+                page, edge = await found_deliveries(door.app.worker, where, look=4)
+                seen += [row.delivery_id for row in page]
+                before = page[-1].delivery_id if len(page) == 3 else edge
+                if before is None:
+                    break
+            assert (seen, before) == (wanted, None)
 
     run_app(door.app, scenario)
 

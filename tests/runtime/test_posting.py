@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import http.client
+import http.server
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from onceward.runtime.posting import cut_after, post
+from onceward.runtime.posting import HOST_CONNECTING_MAX, cut_after, post
 
 
 class _Late(http.client.HTTPConnection):
@@ -102,6 +104,79 @@ def test_a_name_that_is_not_found_in_time_ends_the_request(monkeypatch: pytest.M
         assert not is_back.is_set()
     finally:
         is_over.set()
+
+
+@contextmanager
+def replying() -> Iterator[int]:
+    """Give the port of a server that answers 204."""
+
+    class Reply(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Reply) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_host_that_hangs_holds_up_none_but_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many of its connections hang and no more; when they are over, the next one comes through."""
+    is_over = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def slow(host: str, *how: Any, **which: Any) -> Any:
+        if host == "hooks.example":
+            is_over.wait(20)
+        return look_up("127.0.0.1", *how, **which)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with replying() as port:
+        try:
+            for _ in range(HOST_CONNECTING_MAX):
+                with pytest.raises(TimeoutError, match="no reply within"):
+                    post(f"http://hooks.example:{port}/", b"{}", {}, seconds=0.1)
+
+            with pytest.raises(TimeoutError, match=r"4 others to hooks\.example hang as well"):
+                post(f"http://hooks.example:{port}/", b"{}", {}, seconds=0.1)
+            assert post(f"http://other.example:{port}/", b"{}", {}, seconds=20) == 204
+        finally:
+            is_over.set()
+        for _ in range(2 * HOST_CONNECTING_MAX):
+            assert post(f"http://hooks.example:{port}/", b"{}", {}, seconds=20) == 204
+
+
+@pytest.mark.parametrize("which", [threading.Timer, threading.Thread])
+def test_a_machine_without_threads_refuses_and_keeps_no_place(
+    monkeypatch: pytest.MonkeyPatch, which: type[threading.Thread]
+) -> None:
+    """What could not begin to connect is told as any failure to connect, and is not counted for ever."""
+    start = threading.Thread.start
+
+    def refusing(thread: threading.Thread) -> None:
+        if type(thread) is which:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/"
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refusing)
+        for _ in range(HOST_CONNECTING_MAX + 1):
+            with pytest.raises(OSError, match="no thread could be started"):
+                post(url, b"{}", {}, seconds=0.2)
+
+    with pytest.raises(ConnectionRefusedError):
+        post(url, b"{}", {}, seconds=5)
 
 
 def test_a_connection_that_comes_after_its_time_is_closed() -> None:

@@ -679,9 +679,7 @@ def test_a_look_for_waits_is_one_query_where_nobody_waits(stores: SqliteFile) ->
 
 WALKS = {
     "runs": "a page, in the order of the key",
-    "all_deliveries": "a page, in the order of the key",
     "recent_deliveries": "no more than are looked at, in the order of the key",
-    "unparsed": "a page, in the order of the index",
     "refusals": "as many rows as there are sources and reasons",
     "events": "a page, in the order of the index",
     "look": "the first due run in the order of the index, and the few processes",

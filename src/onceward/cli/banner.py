@@ -16,6 +16,7 @@ from onceward.app import App
 from onceward.cli.plain import plain
 from onceward.core.model import ProcessRow
 from onceward.core.notices import NoticeAddress
+from onceward.core.nouns import counted
 from onceward.version import __version__
 from onceward.web.auth.hosts import Hosts
 from onceward.web.metrics import METRICS
@@ -89,7 +90,7 @@ def lines(app: App, facts: Facts) -> list[tuple[str, str]]:
     found += [("sources", text) for text in _sources(app, facts.address)]
     found += [("workflows", text) for text in _workflows(app)]
     processes = f", in each of {facts.workers} processes" if facts.workers > 1 else ""
-    runs, threads = _counted(settings.concurrency, "run"), _counted(settings.threads, "thread")
+    runs, threads = counted(settings.concurrency, "run"), counted(settings.threads, "thread")
     found.append(("at once", f"{runs}, {threads}{processes}"))
     found += [
         ("notices", f"{address.shown} is told of runs that {_kinds(address)}")
@@ -131,10 +132,6 @@ def _looking(app: App, address: str, link: str | None) -> list[tuple[str, str]]:
     if app.settings.api:
         found.append(("REST API", f"{address}/api/v1/docs"))
     return found
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _sources(app: App, address: str | None) -> list[str]:

@@ -59,6 +59,7 @@ def _print_json(report: Report) -> None:
 
 def _print_text(report: Report) -> None:
     from onceward.cli.plain import plain
+    from onceward.core.nouns import counted
 
     for one in report.findings:
         place = click.style(f"{plain(one.file)}:{one.line}", bold=True)
@@ -66,10 +67,6 @@ def _print_text(report: Report) -> None:
         click.echo(f"    {plain(one.fix)}")
     if report.unreadable and not report.files:
         return  # what follows on stderr is all that there is to say
-    looked = f"{_many(report.workflows, 'workflow')} and {_many(report.steps, 'step')} in {_many(report.files, 'file')}"
-    found = _many(len(report.findings), "finding") if report.findings else "Nothing found"
+    looked = f"{counted(report.workflows, 'workflow')} and {counted(report.steps, 'step')} in {counted(report.files, 'file')}"
+    found = counted(len(report.findings), "finding") if report.findings else "Nothing found"
     click.echo(f"{found}: {looked} read.")
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ from onceward.core import asked
 from onceward.core.errors import NotFound
 from onceward.core.looks import Listed, RecentDelivery, RunLook
 from onceward.core.model import DeliveryRow, EventRow, Millis, UnparsedRow
-from onceward.core.ports import DeliveryFilter, Store
+from onceward.core.ports import Store
 from onceward.core.redact import Redaction
 from onceward.core.rules import WAITS_FOR_KEY
 from onceward.core.shown import shown
@@ -342,9 +343,10 @@ class LocalConsole:
         views = []
         recent: list[RecentDelivery] = await self._ask(self._store.recent_deliveries, asked.LOOK_MAX)
         for name, source in self._app.sources.items():
-            where = DeliveryFilter(source=name, limit=RECENT_DELIVERIES)
             rows = [row for row in recent if row.source == name][:RECENT_DELIVERIES]
-            unread = await self._ask(self._store.unparsed, where)
+            look = partial(self._store.look_for_unparsed, limit=RECENT_DELIVERIES, look=asked.LOOK_MAX)
+            unread: list[UnparsedRow] = (await self._ask(look, name, None)).deliveries
+            received = [row.received_at for row in rows] + [row.received_at for row in unread]
             skews = [row.received_at - row.sent_at for row in rows if row.sent_at is not None]
             views.append(
                 SourceView(
@@ -352,7 +354,7 @@ class LocalConsole:
                     kind=source.kind,
                     path=f"/hooks/{name}",
                     docs=source.docs_url or None,
-                    last_received_at=max((row.received_at for row in [*rows, *unread]), default=None),
+                    last_received_at=max(received, default=None),
                     median_skew_ms=round(median(skews)) if skews else None,
                     refusals=[refusal for refusal in refusals if refusal.source == name],
                     unparsed=len(unread),

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from onceward.core.model import AuditRow, DeliveryRow, EventRow, Millis, RunRow, WaitRow
+from onceward.core.model import AuditRow, DeliveryRow, EventRow, Millis, RunRow, UnparsedRow, WaitRow
 from onceward.core.states import RunState
 
 
@@ -92,6 +92,13 @@ class DeliveriesFound(msgspec.Struct, frozen=True):
     edge: str | None
 
 
+class UnparsedFound(msgspec.Struct, frozen=True):
+    """The unparsed deliveries that a look found, newest first and without bodies, and where it stopped."""
+
+    deliveries: list[UnparsedRow]
+    edge: str | None
+
+
 class RecentDelivery(msgspec.Struct, frozen=True):
     """What a list of sources wants to know of a delivery."""
 
@@ -150,6 +157,12 @@ class ConsoleReads(Protocol):
 
         A delivery whose parts were not all looked at is left to the next look.
         """
+        ...
+
+    def look_for_unparsed(
+        self, source: str | None, before: str | None, *, limit: int, look: int
+    ) -> UnparsedFound:
+        """Give unparsed deliveries without their bodies, newest first, by looking at so many of them."""
         ...
 
     def recent_deliveries(self, limit: int) -> list[RecentDelivery]:

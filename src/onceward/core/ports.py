@@ -409,7 +409,7 @@ class Store(WaitStore, ConsoleReads, Credentials, KeepsBulks, Prunes, Notices, R
         """Give the parts of one delivery in order: a row for each of its events."""
         ...
 
-    def all_deliveries(self, where: DeliveryFilter) -> list[DeliveryRow]:
+    def all_deliveries(self, before: str | None, limit: int) -> list[DeliveryRow]:
         """Give deliveries, newest first, without their bodies."""
         ...
 

@@ -6,13 +6,10 @@ A part of the `Store` of `ports`, apart so that each can be read in one sitting.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from onceward.core.arrival import LooseProof
 from onceward.core.model import Millis, RefusalRow, UnparsedRow
-
-if TYPE_CHECKING:
-    from onceward.core.ports import DeliveryFilter
 
 
 class Receipts(Protocol):
@@ -27,10 +24,6 @@ class Receipts(Protocol):
 
     def keep_unparsed(self, row: UnparsedRow) -> None:
         """Keep a delivery that cannot be read, or count it where it is kept already."""
-        ...
-
-    def unparsed(self, where: DeliveryFilter) -> list[UnparsedRow]:
-        """Give the unparsed deliveries, newest first, without their bodies; the outcome is not looked at."""
         ...
 
     def unparsed_delivery(self, delivery_id: str) -> UnparsedRow | None:

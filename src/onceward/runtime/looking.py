@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from onceward.core import errors
 from onceward.core.model import Millis
+from onceward.core.nouns import counted
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.runtime.outage import Outage
 from onceward.runtime.threads import call_on
@@ -206,8 +207,12 @@ class Looking:
             count, names = taken.released, ", ".join(taken.processes)
             # A process that had no run leaves nothing to be told of at night.
             level = logging.WARNING if count else logging.INFO
-            runs = "1 run" if count == 1 else f"{count} runs"
-            _log.log(level, "took over %s of a process that died or lost its lease: %s", runs, names)
+            _log.log(
+                level,
+                "took over %s of a process that died or lost its lease: %s",
+                counted(count, "run"),
+                names,
+            )
         for run_id in taken.held:
             _log.error(
                 "run %s is held: it was lost with its process too often without progress",

@@ -6,20 +6,30 @@ Apart, since its imports are slow and most processes have nothing to send.
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from urllib.parse import urlsplit
 
 from onceward.core.notices import SEND_SECONDS_MAX
 
-CONNECTING_MAX = 32
-"""Connections under way at once, those included that nobody waits for any more."""
+HOST_CONNECTING_MAX = 4
+"""Connections under way at once to one port of one host, those included that nobody waits for any more.
 
-_connecting = threading.BoundedSemaphore(CONNECTING_MAX)
+By host, so that a name that nobody resolves holds up none but its own.
+"""
+
+_connecting: Counter[tuple[str, int]] = Counter()
+_changed = threading.Condition()
+
+
+class _Crowded(TimeoutError):
+    """Too many connections to the same host hang."""
 
 
 def post(url: str, body: bytes, headers: dict[str, str], seconds: float = SEND_SECONDS_MAX) -> int:
@@ -53,6 +63,7 @@ def cut_after(seconds: float, connection: http.client.HTTPConnection) -> Iterato
 
     Raises:
         TimeoutError: it was not over.
+        OSError: the machine has no thread left for it.
     """
     is_late = threading.Event()
 
@@ -65,13 +76,13 @@ def cut_after(seconds: float, connection: http.client.HTTPConnection) -> Iterato
 
     timer = threading.Timer(seconds, cut)
     timer.daemon = True
-    timer.start()
+    _start(timer)
     try:
         _connect(connection, seconds)
         if not is_late.is_set():  # else nothing would cut what comes now
             yield
     except (OSError, http.client.HTTPException) as error:
-        if is_late.is_set():
+        if is_late.is_set() and not isinstance(error, _Crowded):
             raise TimeoutError(f"no reply within {seconds:.0f} s") from error
         raise
     finally:
@@ -87,8 +98,13 @@ def _connect(connection: http.client.HTTPConnection, seconds: float) -> None:
         OSError: it cannot be reached, or not within *seconds*.
     """
     until = time.monotonic() + seconds
-    if not _connecting.acquire(timeout=seconds):
-        raise TimeoutError(f"not connected within {seconds:.0f} s: {CONNECTING_MAX} others hang as well")
+    place = (connection.host, connection.port)
+    with _changed:
+        if not _changed.wait_for(lambda: _connecting[place] < HOST_CONNECTING_MAX, seconds):
+            raise _Crowded(
+                f"not connected within {seconds:.0f} s: {HOST_CONNECTING_MAX} others to {place[0]} hang as well"
+            )
+        _connecting[place] += 1
     ended: Future[None] = Future()
 
     def connect() -> None:
@@ -99,11 +115,36 @@ def _connect(connection: http.client.HTTPConnection, seconds: float) -> None:
         else:
             ended.set_result(None)
         finally:
-            _connecting.release()
+            _leave(place)
 
-    threading.Thread(target=connect, name="onceward-connect", daemon=True).start()
+    try:
+        _start(threading.Thread(target=connect, name="onceward-connect", daemon=True))
+    except OSError:
+        _leave(place)
+        raise
     wait([ended], max(0.0, until - time.monotonic()))
     if not ended.done():
         ended.add_done_callback(lambda _: connection.close())
         raise TimeoutError(f"no reply within {seconds:.0f} s")
     ended.result()
+
+
+def _leave(place: tuple[str, int]) -> None:
+    """Let the next one connect there."""
+    with _changed:
+        _connecting[place] -= 1
+        if not _connecting[place]:
+            del _connecting[place]  # hosts come and go
+        _changed.notify_all()
+
+
+def _start(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        OSError: the machine has none left.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, "no thread could be started") from error

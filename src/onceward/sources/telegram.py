@@ -40,7 +40,6 @@ class Telegram(Source):
     kind: ClassVar[str] = "telegram"
     docs_url: ClassVar[str] = "https://core.telegram.org/bots/api#setwebhook"
     docs_date: ClassVar[str] = "2026-11-29"
-    # Updates are kept for 24 hours.
     # So long it keeps updates; how often it tries is not said.
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=24)
     retry_docs: ClassVar[str] = "https://core.telegram.org/bots/api#getting-updates"

@@ -20,8 +20,9 @@ from onceward.core.looks import (
     RunLook,
     RunsFound,
     Tally,
+    UnparsedFound,
 )
-from onceward.core.model import AuditRow, DeliveryRow, EventRow, Millis, WaitRow
+from onceward.core.model import AuditRow, DeliveryRow, EventRow, Millis, UnparsedRow, WaitRow
 from onceward.core.states import OPEN_PROBLEM, TERMINAL, RunState
 from onceward.stores.rows import RUN_WIDTH, TABLES, to_listed_run, to_value, to_values
 
@@ -181,6 +182,16 @@ class ConsoleReads:
         found = sorted(to_values(DeliveryRow, kept), key=lambda row: row.part)
         found.sort(key=lambda row: row.delivery_id, reverse=True)
         return DeliveriesFound(found, edge)
+
+    def look_for_unparsed(
+        self, source: str | None, before: str | None, *, limit: int, look: int
+    ) -> UnparsedFound:
+        """Give unparsed deliveries without their bodies, newest first, by looking at so many of them."""
+        rows = self._read("look_unparsed", source=source, before=before or AFTER_ALL, limit=limit, look=look)
+        edge = next((delivery_id for is_edge, delivery_id, *_ in rows if is_edge), None)
+        found = to_values(UnparsedRow, [row[2:] for row in rows if not row[0]])
+        found.sort(key=lambda row: row.delivery_id, reverse=True)
+        return UnparsedFound(found, edge)
 
     def recent_deliveries(self, limit: int) -> list[RecentDelivery]:
         """Give the newest deliveries, each of their parts."""

@@ -11,6 +11,7 @@ from onceward.cli.console.reach import Reach, reaching
 from onceward.cli.console.times import Moment
 from onceward.cli.plain import plain
 from onceward.core.model import Millis
+from onceward.core.nouns import counted
 
 if TYPE_CHECKING:
     from onceward.console.port import Console, EventQuery
@@ -267,7 +268,7 @@ def list_refused(reach: Reach, source: str | None) -> None:
     for row in found:
         say(f"{row.source}: {row.reason}" if row.source else row.reason, "red")
         first = "" if row.count == 1 else f"since {when(row.first_at, now)}, "
-        say(f"  {row.count} time{'' if row.count == 1 else 's'}, {first}the last {when(row.last_at, now)}")
+        say(f"  {counted(row.count, 'time')}, {first}the last {when(row.last_at, now)}")
         for sample in row.samples[:SAMPLES_SHOWN]:
             say(f"    {when(sample['at'], now)}  {sample['status']}  {sample['check']}{_clocks(sample)}")
         if row.hint:

@@ -8,6 +8,7 @@ import click
 
 from onceward.cli.console.reach import Reach, reaching
 from onceward.cli.plain import plain
+from onceward.core.nouns import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ def command(reach: Reach, window: str) -> None:
 
 def _print(found: Overview, notices: NoticesView, window: str, *, is_mine: bool, options: str) -> None:
     from onceward.cli.console.words import command as print_command
-    from onceward.cli.console.words import counted, fields, heading, now_ms, say, text, when
+    from onceward.cli.console.words import fields, heading, now_ms, say, text, when
 
     counts, now = found.counts, now_ms()
     stand = {
@@ -112,7 +113,7 @@ def _took(slots: Sequence[Slot]) -> str | None:
 
 def _untold(notices: NoticesView) -> Text | None:
     """Say that somebody was not told of a failed or held run."""
-    from onceward.cli.console.words import counted, text
+    from onceward.cli.console.words import text
 
     untold = notices.untold
     if not untold:

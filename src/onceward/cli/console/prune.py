@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onceward.cli.console.reach import Reach, acting, actor_of, reaching
+from onceward.core.nouns import counted
 
 if TYPE_CHECKING:
     from onceward.console.port import Console, Prune
@@ -124,7 +125,7 @@ async def _prune_subject(console: Console, asked: Prune) -> SubjectView:
 
 
 def _print(counts: Counts, *, is_dry: bool, as_json: bool) -> None:
-    from onceward.cli.console.words import counted, print_json, say
+    from onceward.cli.console.words import print_json, say
 
     if as_json:
         told = {what: {"values": values, "rows": rows} for what, (values, rows) in counts.items()}
@@ -150,7 +151,7 @@ def print_subject(told: SubjectView, subject: str, *, is_dry: bool, as_json: boo
     """Say what went of a subject, and what stays for which runs."""
     import msgspec
 
-    from onceward.cli.console.words import counted, print_json, say
+    from onceward.cli.console.words import print_json, say
 
     if as_json:
         print_json({"dry_run": is_dry, "subject": subject, **msgspec.to_builtins(told)})

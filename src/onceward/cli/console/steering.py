@@ -10,6 +10,7 @@ import click
 from onceward.cli.console.finding import filters, query_of
 from onceward.cli.console.listing import print_runs
 from onceward.cli.console.reach import Reach, acting, reaching
+from onceward.core.nouns import counted
 
 if TYPE_CHECKING:
     from onceward.console.port import Action, Console, RunQuery
@@ -279,7 +280,7 @@ def _many(reach: Reach, query: RunQuery, action: Action, *, is_dry: bool, is_sur
 
     import msgspec
 
-    from onceward.cli.console.words import counted, print_json
+    from onceward.cli.console.words import print_json
 
     if not is_dry and not is_sure:
         if not sys.stdin.isatty():
@@ -309,22 +310,24 @@ def _many(reach: Reach, query: RunQuery, action: Action, *, is_dry: bool, is_sur
 
 
 def _print_dry(reply: BulkReply) -> None:
-    from onceward.cli.console.words import counted, say
+    from onceward.cli.console.words import say
 
     print_runs(reply.sample)
     if reply.matched > len(reply.sample):
-        say(f"… and {reply.matched - len(reply.sample)} more")
+        say(f"… and {reply.matched - len(reply.sample):,} more")
     for one in reply.again:
         outside = ", outside AGAIN" if one.is_outside else ""
         say(f"  {one.step} runs again in {one.runs} of the {len(reply.sample)} above{outside}")
-    say(f"{reply.verb} of {counted(reply.matched, 'run')}; {reply.refused} would be refused{_reasons(reply)}")
+    say(
+        f"{reply.verb} of {counted(reply.matched, 'run')}; {reply.refused:,} would be refused{_reasons(reply)}"
+    )
 
 
 def _print_done(reply: BulkReply) -> None:
-    from onceward.cli.console.words import counted, say
+    from onceward.cli.console.words import say
 
     say(
-        f"{reply.verb}: {reply.done} of {counted(reply.matched, 'run')} done, {reply.refused} refused{_reasons(reply)}"
+        f"{reply.verb}: {reply.done:,} of {counted(reply.matched, 'run')} done, {reply.refused:,} refused{_reasons(reply)}"
     )
     if reply.is_interrupted:
         say(f"It stopped early. To go on: the same with --request {reply.bulk_id}", "red")

@@ -93,11 +93,6 @@ def when(at: Millis | None, now: Millis) -> str:
 # --- what is printed --------------------------------------------------------------------------------
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """Give a number with its noun: ``1 run``, ``2 runs``."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
 def text(value: object, style: str = "") -> Text:
     """Give a user's text as one line that controls no terminal."""
     return Text(plain(str(value)), style=style)

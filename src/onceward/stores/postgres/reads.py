@@ -20,7 +20,7 @@ from onceward.core.model import (
     UnparsedRow,
     WorkflowRow,
 )
-from onceward.core.ports import DeliveryFilter, EventFilter, Look, Owned, RunFilter
+from onceward.core.ports import EventFilter, Look, Owned, RunFilter
 from onceward.stores.console_reads import AFTER_ALL, ConsoleReads, excerpt_statement
 from onceward.stores.postgres.connection import Link
 from onceward.stores.postgres.session import BEGIN_SNAPSHOT, Session
@@ -129,27 +129,15 @@ class PostgresReads(ConsoleReads):
         """Give the parts of one delivery in order."""
         return to_values(DeliveryRow, self._read("delivery", delivery_id=delivery_id))
 
-    def all_deliveries(self, where: DeliveryFilter) -> list[DeliveryRow]:
+    def all_deliveries(self, before: str | None, limit: int) -> list[DeliveryRow]:
         """Give deliveries, newest first, without their bodies."""
-        rows = self._read(
-            "all_deliveries",
-            before=where.before,
-            source=where.source,
-            outcome=where.outcome,
-            limit=where.limit,
-        )
+        rows = self._read("all_deliveries", before=before or AFTER_ALL, limit=limit)
         return to_values(DeliveryRow, rows)
 
     def same_body(self, source: str, content_hash: str, limit: int) -> list[str]:
         """Give the ids of events whose body is the same and whose id is not signed, oldest first."""
         rows = self._read("same_body", source=source, content_hash=content_hash, limit=limit)
         return [event_id for (event_id,) in rows]
-
-    def unparsed(self, where: DeliveryFilter) -> list[UnparsedRow]:
-        """Give the unparsed deliveries, newest first."""
-        before = where.before or AFTER_ALL
-        rows = self._read("unparsed", before=before, source=where.source, limit=where.limit)
-        return to_values(UnparsedRow, rows)
 
     def unparsed_delivery(self, delivery_id: str) -> UnparsedRow | None:
         """Give one unparsed delivery, or None."""

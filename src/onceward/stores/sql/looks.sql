@@ -326,6 +326,28 @@ with looked as (
 select found.is_edge, found.delivery_id, {delivery_head} from found
 left join {t}delivery d on d.namespace = :namespace and d.delivery_id = found.delivery_id and d.part = found.part
 
+-- name: look_unparsed
+-- Likewise, of those that could not be read, by the index of their ids; none of them has parts.
+with looked as (
+  select u.delivery_id, u.source from {t}unparsed u
+  where u.namespace = :namespace and u.delivery_id < :before
+  order by u.delivery_id desc
+  limit :look
+), found as (
+  select * from (
+    select l.delivery_id, 0 as is_edge from looked l
+    where (cast(:source as text) is null or l.source = :source)
+    order by l.delivery_id desc
+    limit :limit
+  ) f
+  union all
+  select edge.first_id, 1 from (
+    select min(delivery_id) as first_id, count(*) as seen from looked
+  ) edge where edge.seen >= :look
+)
+select found.is_edge, found.delivery_id, {unparsed_head} from found
+left join {t}unparsed u on u.namespace = :namespace and u.delivery_id = found.delivery_id and found.is_edge = 0
+
 -- name: recent_deliveries
 select d.source, d.received_at, d.sent_at from {t}delivery d
 where d.namespace = :namespace

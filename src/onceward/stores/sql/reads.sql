@@ -87,12 +87,9 @@ where d.namespace = :namespace and d.delivery_id = :delivery_id
 order by d.part
 
 -- name: all_deliveries
--- Newest first: delivery ids grow with time.
+-- Newest first: delivery ids grow with time. :before opens the index.
 select {delivery_head} from {t}delivery d
-where d.namespace = :namespace
-  and (cast(:before as text) is null or d.delivery_id < :before)
-  and (cast(:source as text) is null or d.source = :source)
-  and (cast(:outcome as text) is null or d.outcome = :outcome)
+where d.namespace = :namespace and d.delivery_id < :before
 order by d.delivery_id desc, d.part
 limit :limit
 
@@ -105,14 +102,6 @@ select e.id from {t}event e{by_body}
 where e.namespace = :namespace and e.source = :source and e.content_hash = :content_hash
   and e.id_is_signed = 0
 order by e.received_at, e.id
-limit :limit
-
--- name: unparsed
--- Newest first, by the index of their ids, which :before opens.
-select {unparsed_head} from {t}unparsed u
-where u.namespace = :namespace and u.delivery_id < :before
-  and (cast(:source as text) is null or u.source = :source)
-order by u.delivery_id desc
 limit :limit
 
 -- name: unparsed_delivery

@@ -8,7 +8,7 @@ import msgspec
 
 from onceward.core.arrival import PROOF_MARGIN_MS, LooseProof
 from onceward.core.model import RefusalRow, UnparsedRow
-from onceward.core.ports import Accept, DeliveryFilter
+from onceward.core.ports import Accept
 from onceward.testing.store_scene import START, Process, StoreFactory, delivery, event
 
 
@@ -29,20 +29,18 @@ def _unparsed(content_hash: str = "hash-1", **changes: Any) -> UnparsedRow:
 
 
 def deliveries_are_listed_newest_first(stores: StoreFactory) -> None:
-    """By their ids, filtered and in pages, without bodies."""
+    """By their ids and in pages, without bodies."""
     process = Process(stores)
     for number in range(4):
-        fact = event(f"evt_{number % 3}", source="github" if number == 1 else "stripe")
+        fact = event(f"evt_{number % 3}")
         process.accept(Accept(fact, [], [delivery(fact, body=b"body")]))
 
-    def listed(**where: Any) -> list[str]:
-        return [row.event_id for row in process.store.all_deliveries(DeliveryFilter(**where))]
+    def listed(before: str | None = None, limit: int = 9) -> list[str]:
+        return [row.event_id for row in process.store.all_deliveries(before, limit)]
 
-    rows = process.store.all_deliveries(DeliveryFilter())
+    rows = process.store.all_deliveries(None, 9)
     assert [row.event_id for row in rows] == ["evt_0", "evt_2", "evt_1", "evt_0"]
     assert [row.body for row in rows] == [None] * 4
-    assert listed(source="github") == ["evt_1"]
-    assert listed(outcome="duplicate") == ["evt_0"]
     assert listed(limit=2) == ["evt_0", "evt_2"]
     assert listed(before=rows[1].delivery_id) == ["evt_1", "evt_0"]
 
@@ -57,7 +55,7 @@ def an_unparsed_delivery_is_kept_once_and_its_copies_counted(stores: StoreFactor
         _unparsed(delivery_id="del_later", received_at=START + 5, last_at=START + 5, error="another")
     )
 
-    (found,) = process.store.unparsed(DeliveryFilter())
+    (found,) = process.store.look_for_unparsed(None, None, limit=9, look=9).deliveries
     assert (found.copies, found.last_at, found.error) == (2, START + 5, "another")
     assert (found.delivery_id, found.received_at, found.body) == ("del_hash-1", START, None)
     assert (found.secret_index, found.sent_at, found.skew_ms) == (1, START - 9, 9)
@@ -66,20 +64,41 @@ def an_unparsed_delivery_is_kept_once_and_its_copies_counted(stores: StoreFactor
     assert process.store.unparsed_delivery("del_later") is None
 
 
+def a_look_for_unparsed_deliveries_stops_after_so_many_and_loses_none(stores: StoreFactory) -> None:
+    """Beside however many of another source; from where it stopped the next one goes on."""
+    process = Process(stores)
+    for number in range(6):
+        source = "github" if number == 0 else "stripe"
+        process.store.keep_unparsed(_unparsed(f"hash-{number}", source=source))
+
+    def found(source: str, before: str | None = None, **bounds: int) -> tuple[list[str], str | None]:
+        met = process.store.look_for_unparsed(source, before, **{"limit": 9, **bounds})
+        assert all(row.body is None for row in met.deliveries)
+        return [row.content_hash for row in met.deliveries], met.edge
+
+    assert found("github", look=3) == ([], "del_hash-3")
+    assert found("github", "del_hash-3", look=3) == (["hash-0"], "del_hash-0")
+    assert found("github", "del_hash-0", look=3) == ([], None)
+    assert found("github", look=7) == (["hash-0"], None)
+    assert found("stripe", look=7, limit=2) == (["hash-5", "hash-4"], None)
+    assert found("stripe", look=3) == (["hash-5", "hash-4", "hash-3"], "del_hash-3")
+
+
 def unparsed_deliveries_are_listed_and_forgotten_one_by_one(stores: StoreFactory) -> None:
     """Newest first, by source, in pages; what is forgotten is gone and nothing else."""
     process, other = Process(stores), stores.open("other")
     for number, source in enumerate(("stripe", "github", "stripe")):
         process.store.keep_unparsed(_unparsed(f"hash-{number}", source=source))
 
-    def listed(**where: Any) -> list[str]:
-        return [row.content_hash for row in process.store.unparsed(DeliveryFilter(**where))]
+    def listed(source: str | None = None, before: str | None = None, limit: int = 9) -> list[str]:
+        found = process.store.look_for_unparsed(source, before, limit=limit, look=9)
+        return [row.content_hash for row in found.deliveries]
 
     assert listed() == ["hash-2", "hash-1", "hash-0"]
     assert listed(source="stripe") == ["hash-2", "hash-0"]
     assert listed(limit=1) == ["hash-2"]
     assert listed(before="del_hash-2") == ["hash-1", "hash-0"]
-    assert other.unparsed(DeliveryFilter()) == []
+    assert other.look_for_unparsed(None, None, limit=9, look=9).deliveries == []
     process.store.forget_unparsed(_unparsed("hash-1"))
     assert listed() == ["hash-2", "hash-1", "hash-0"]
     process.store.forget_unparsed(_unparsed("hash-1", source="github"))

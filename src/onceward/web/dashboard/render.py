@@ -21,6 +21,7 @@ from onceward.console.audit import said
 from onceward.console.workflow_words import rules_told, starts_on
 from onceward.core.glossary import TOLD
 from onceward.core.model import Millis
+from onceward.core.nouns import counted
 from onceward.version import __version__
 from onceward.web.access import Principal, Role
 from onceward.web.auth import headers
@@ -82,7 +83,7 @@ class Renderer:
             pretty=words.pretty,
             plain=words.plain,
             meaning=words.meaning,
-            counted=words.count,
+            counted=counted,
             said=said,
             told=lambda outcome: TOLD.get(outcome, outcome),
             starts_on=starts_on,

@@ -130,8 +130,3 @@ def gist(type_name: str, message: str) -> str:
     """Give a failure in one line, with what went wrong first: of a step's failure its cause."""
     found = _STEP_FAILED.fullmatch(message) if type_name.endswith("StepFailed") else None
     return f"{found[1]}: {found[2]}" if found else f"{type_name}: {message}"
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """Give a number with its noun: ``1 run``, ``2,000 runs``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -70,10 +70,12 @@ async def found_deliveries(
         read = met.deliveries
         edges.append(met.edge)
     # The one that stopped first is the edge: what lies behind it comes with the next page, in its place.
-    edge = max((edge for edge in edges if edge is not None), default=None)
+    # One that stopped before the oldest that is meant has seen enough.
+    edge = max((edge for edge in edges if edge is not None and edge > where.since), default=None)
+    oldest = where.since if edge is None else edge
     both: list[Iterable[DeliveryRow | UnparsedRow]] = [read, unparsed]
     merged = heapq.merge(*both, key=lambda row: row.delivery_id, reverse=True)
-    near = itertools.takewhile(lambda row: edge is None or row.delivery_id >= edge, merged)
+    near = itertools.takewhile(lambda row: row.delivery_id >= oldest, merged)
     return [*itertools.islice(near, limit)], edge
 
 

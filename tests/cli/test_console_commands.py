@@ -519,7 +519,8 @@ def test_events_and_deliveries_are_listed_and_shown(world: World) -> None:
     assert nameless.status == 2
     assert "e.g. stripe/evt_1." in " ".join(nameless.errors.split())
 
-    (delivery,) = Told("deliveries", "list", "--json", url=url).json["items"]
+    (delivery,) = Told("deliveries", "list", "--since", "1h", "--json", url=url).json["items"]
+    assert Told("deliveries", "list", "--until", "1h", url=url).text == "No delivery fits.\n"
     shown = Told("deliveries", "show", delivery["delivery_id"], url=url)
     assert "pi_s" not in shown.text
     assert "POST http" in shown.text

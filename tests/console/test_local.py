@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import psycopg
@@ -17,6 +18,7 @@ from onceward.core.model import Millis
 from onceward.core.redact import HIDDEN
 from tests.console.shop import Shop
 from tests.engine.running import run_app
+from tests.helpers import eventually_async
 from tests.pages import call
 
 BODY = b'{"id": "evt_1", "type": "invoice.paid", "data": {"client_secret": "pi_s"}, "api_version": "1"}'
@@ -194,6 +196,50 @@ def test_a_run_whose_workflow_no_process_has_says_so_and_the_overview_counts_it(
         assert (await shop.console.overview()).unserved == {"gone": 2}
         found = await shop.console.run(run_id)
         assert found.waits_for == "a process that has the workflow 'gone'; none that is alive has it"
+
+    run_app(shop.app, scenario)
+
+
+def test_deliveries_are_found_by_when_they_were_stored(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        marks = []
+        for number in range(4):
+            body = BODY.replace(b"evt_1", b"evt_%d" % number)
+            if number == 2:
+                shop.stripe.normalize = broken  # type: ignore[method-assign,assignment]
+            now = shop.app.worker.now_ms()
+            await call(shop.app.asgi(), "POST", "/hooks/stripe", shop.stripe.sign(body, now), body)
+            marks.append(shop.app.worker.now_ms() + 1)
+            await eventually_async(is_past(marks[-1]), what="the clock goes on")
+
+        async def found(**query: Any) -> list[str]:
+            page = await shop.console.deliveries(DeliveryQuery(**query))
+            assert page.next is None or len(page.items) == query["limit"]
+            return [row.outcome if row.outcome == "unparsed" else row.events[0] for row in page.items]
+
+        everything = ["unparsed", "unparsed", "stripe/evt_1", "stripe/evt_0"]
+        assert await found() == everything
+        between: dict[str, Any] = {"since": marks[0], "until": marks[2]}
+        for more in ({}, {"source": "stripe"}, {"limit": 2}):
+            assert await found(**between, **more) == everything[1:3]
+        assert await found(**between, outcome="unparsed") == ["unparsed"]
+        assert await found(since=marks[0], limit=1) == ["unparsed"]
+        page = await shop.console.deliveries(DeliveryQuery(**between, limit=1))
+        rest = await shop.console.deliveries(DeliveryQuery(**between, limit=1, after=page.next))
+        assert ([row.events for row in rest.items], rest.next) == ([["stripe/evt_1"]], None)
+        assert await found(until=marks[0]) == everything[3:]
+        assert await found(since=marks[3]) == []
+
+    def broken(*_: Any) -> Any:
+        raise ValueError("the plug-in fails")
+
+    def is_past(mark: Millis) -> Callable[[], Awaitable[bool]]:
+        async def say() -> bool:
+            return shop.app.worker.now_ms() > mark
+
+        return say
 
     run_app(shop.app, scenario)
 

@@ -141,8 +141,16 @@ def delivery_filter(query: DeliveryQuery) -> DeliveryFilter:
     """
     asked.checked_texts(source=query.source, after=query.after)
     outcome = None if query.outcome is None else asked.checked_delivery_state(query.outcome)
+    before = query.after
+    if query.until is not None:
+        bound = delivery_id_at(query.until)
+        before = bound if before is None else min(before, bound)
     return DeliveryFilter(
-        source=query.source, outcome=outcome, before=query.after, limit=checked_limit(query.limit) + 1
+        source=query.source,
+        outcome=outcome,
+        before=before,
+        since="" if query.since is None else delivery_id_at(query.since),
+        limit=checked_limit(query.limit) + 1,
     )
 
 
@@ -171,6 +179,11 @@ def checked_time(at: Millis) -> Millis:
 def run_id_at(at: Millis) -> str:
     """Give what sorts before every run that was accepted at this time or later."""
     return ids.run_id(checked_time(at), _NO_RANDOM)
+
+
+def delivery_id_at(at: Millis) -> str:
+    """Give what sorts before every delivery that was stored at this time or later."""
+    return ids.DELIVERY_ID_PREFIX + run_id_at(at).removeprefix(ids.RUN_ID_PREFIX)
 
 
 # --- the text of errors ---------------------------------------------------------------------------

@@ -110,10 +110,17 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeliveryQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which deliveries; *outcome* ``unparsed`` gives only those that could not be read."""
+    """Which deliveries; *outcome* ``unparsed`` gives only those that could not be read. As `RunQuery`.
+
+    Attributes:
+        since: stored at this time or later, Unix milliseconds.
+        until: stored before this time.
+    """
 
     source: str | None = None
     outcome: str | None = None
+    since: Millis | None = None
+    until: Millis | None = None
     after: str | None = None
     limit: int = 50
 

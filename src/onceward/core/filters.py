@@ -32,9 +32,13 @@ class EventFilter(msgspec.Struct, frozen=True):
 
 
 class DeliveryFilter(msgspec.Struct, frozen=True):
-    """Which deliveries to list; newest first, keyset paging by delivery id."""
+    """Which deliveries to list; newest first, keyset paging by delivery id.
+
+    Ids are in order of time, so *since*, an id too, is the oldest that is meant.
+    """
 
     source: str | None = None
     outcome: str | None = None
     before: str | None = None
+    since: str = ""
     limit: int = 100

@@ -206,17 +206,25 @@ def deliveries() -> None:
     type=click.Choice(["accepted", "duplicate", "clash", "unparsed"]),
     help="With this outcome; by default with any.",
 )
+@click.option("--since", type=Moment(), metavar="TIME", help="Stored since then: 2h, 7d, or a date.")
+@click.option("--until", type=Moment(), metavar="TIME", help="Stored before then.")
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="PLACE", help="Go on where the page before ended, as it said.")
 @reaching
 def list_deliveries(
-    reach: Reach, source: str | None, outcome: str | None, limit: int, after: str | None
+    reach: Reach,
+    source: str | None,
+    outcome: str | None,
+    since: Millis | None,
+    until: Millis | None,
+    limit: int,
+    after: str | None,
 ) -> None:
     """List deliveries, newest first."""
     from onceward.cli.console.words import print_json
     from onceward.console.port import DeliveryQuery
 
-    query = DeliveryQuery(source=source, outcome=outcome, limit=limit, after=after)
+    query = DeliveryQuery(source=source, outcome=outcome, since=since, until=until, limit=limit, after=after)
     page = reach.run(lambda console: console.deliveries(query))
     if reach.as_json:
         print_json(page)

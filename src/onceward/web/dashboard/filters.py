@@ -26,7 +26,7 @@ RUN_FIELDS = (
     *("problems", "error", "parent", "after"),
 )
 EVENT_FIELDS = ("source", "type", "subject", "id", "since", "until", "without_runs", "after")
-DELIVERY_FIELDS = ("source", "outcome", "after")
+DELIVERY_FIELDS = ("source", "outcome", "since", "until", "after")
 OUTCOMES = ("accepted", "duplicate", "clash", "unparsed")
 
 SAVED: Sequence[tuple[str, dict[str, str]]] = (
@@ -107,7 +107,7 @@ def event_query(filters: Given, now: Millis, *, limit: int = PAGE) -> EventQuery
     )
 
 
-def delivery_query(filters: Given, *, limit: int = PAGE) -> DeliveryQuery:
+def delivery_query(filters: Given, now: Millis, *, limit: int = PAGE) -> DeliveryQuery:
     """Give the question about deliveries that *filters* ask; errors as of `run_query`."""
     outcome = filters.get("outcome")
     if outcome is not None and outcome not in OUTCOMES:
@@ -115,7 +115,12 @@ def delivery_query(filters: Given, *, limit: int = PAGE) -> DeliveryQuery:
             f"There is no outcome {outcome!r}.", todo=f"The outcomes are {', '.join(OUTCOMES)}."
         )
     return DeliveryQuery(
-        source=filters.get("source"), outcome=outcome, after=filters.get("after"), limit=limit
+        source=filters.get("source"),
+        outcome=outcome,
+        since=moment(filters.get("since"), now),
+        until=moment(filters.get("until"), now),
+        after=filters.get("after"),
+        limit=limit,
     )
 
 

@@ -138,7 +138,7 @@ class Pages:
     async def deliveries(self, request: Request) -> Response:
         """List deliveries by filter."""
         given = filters.given(request.query_params, filters.DELIVERY_FIELDS)
-        page = await self._console.deliveries(filters.delivery_query(given))
+        page = await self._console.deliveries(filters.delivery_query(given, self._renderer.now()))
         return self._renderer.page(
             request,
             "deliveries.html",

@@ -66,13 +66,14 @@ def _prune(url: str, failpoint: str, program: str = PRUNER) -> int:
     ).returncode
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_live_work_goes_on_beside_prunes_that_are_killed(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    if kind == "postgres":
-        url = str(request.getfixturevalue("postgres_dsn"))
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    return str(request.getfixturevalue("postgres_dsn"))
+
+
+def test_live_work_goes_on_beside_prunes_that_are_killed(url: str) -> None:
     app = App(url, poll="50ms", linger="20ms", drain="2s")
     gate = asyncio.Event()
 
@@ -119,14 +120,8 @@ def test_live_work_goes_on_beside_prunes_that_are_killed(
         assert {"late", "note"} <= kept
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_all_about_a_subject_goes_though_it_is_killed_again_and_again(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_all_about_a_subject_goes_though_it_is_killed_again_and_again(url: str) -> None:
     """What a live run needs stays, what is about others stays, ids stay, and nothing else of it is left."""
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    if kind == "postgres":
-        url = str(request.getfixturevalue("postgres_dsn"))
     app = App(url, poll="50ms", linger="20ms", drain="2s")
     gate = asyncio.Event()
 

@@ -52,7 +52,7 @@ def _step_parameters(namespace: str, run_id: str, generation: int, step: StepRow
         step.ordinal,
         step.seq,
         step.kind,
-        step.state,
+        str(step.state),  # the driver looks for an adapter of whatever is not a plain str
         step.attempt,
         step.tries,
         step.started_at,
@@ -72,7 +72,7 @@ def _step_parameters(namespace: str, run_id: str, generation: int, step: StepRow
 
 def _move_parameters(move: RunMove) -> tuple[Any, ...]:
     return (
-        move.state,
+        str(move.state),
         move.generation,
         move.attempt,
         move.failures,
@@ -120,6 +120,7 @@ class SqliteWrites:
         self._judging = SqliteJudging(sql, namespace)
         self._save_steps = RowsAtOnce(sql["save_step"])
         self._move_runs = RowsAtOnce(sql["move_run"])
+        self._insert_event = RowsAtOnce(sql["insert_event"])
         self._insert_events = RowsAtOnce(sql["insert_new_events"])
         self._insert_runs = RowsAtOnce(sql["insert_run"])
         self._insert_queue = RowsAtOnce(sql["insert_queue"])
@@ -276,13 +277,7 @@ class SqliteWrites:
 
     def _insert(self, connection: sqlite3.Connection, process_id: str, accept: Accept) -> Accepted:
         sql, namespace, event = self._sql, self._namespace, accept.event
-        won = (
-            connection.execute(
-                sql["insert_event"],
-                self._event_parameters(event),
-            ).rowcount
-            == 1
-        )
+        won = self._insert_event.execute(connection, [self._event_parameters(event)]) == 1
         is_clash = False
         skipped: dict[str, SkippedRow] = {}
         if won:
@@ -314,9 +309,9 @@ class SqliteWrites:
         self, connection: sqlite3.Connection, process_id: str, event: EventRow, run: NewRun
     ) -> bool:
         """Insert a run and its place in the queue; False when its identity is taken."""
-        is_new = connection.execute(self._sql["insert_run"], self._run_parameters(event, run)).rowcount == 1
+        is_new = self._insert_runs.execute(connection, [self._run_parameters(event, run)]) == 1
         if is_new and run.hold_reason is None:
-            connection.execute(self._sql["insert_queue"], self._queue_parameters(process_id, run))
+            self._insert_queue.execute(connection, [self._queue_parameters(process_id, run)])
         elif is_new:
             self._add_notices(connection, [run.run_id])
         return is_new
@@ -346,7 +341,7 @@ class SqliteWrites:
             event.source,
             event.id,
             run.replay_id,
-            RunState.HELD if is_held else RunState.RUNNING if claimed else RunState.QUEUED,
+            str(RunState.HELD if is_held else RunState.RUNNING if claimed else RunState.QUEUED),
             1 if claimed else 0,
             run.created_at,
             run.created_at if claimed else None,
@@ -387,7 +382,7 @@ class SqliteWrites:
             self._judging.reclaim(connection, run.run_id, claim, run.created_at)
 
     def _insert_delivery(self, connection: sqlite3.Connection, row: DeliveryRow, outcome: str) -> None:
-        connection.execute(self._sql["insert_delivery"], self._delivery_parameters(row, outcome))
+        self._insert_deliveries.execute(connection, [self._delivery_parameters(row, outcome)])
 
     def _delivery_parameters(self, row: DeliveryRow, outcome: str) -> tuple[Any, ...]:
         return (

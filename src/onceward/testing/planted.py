@@ -360,7 +360,7 @@ BUGS: dict[str, Bug] = {
     "cancel-forgets": Bug(
         "A run that is being cancelled is claimed as an ordinary one (I17).",
         _statement(
-            "claim_run", "case state when 'cancelling' then 'cancelling' else 'running' end", "'running'"
+            "claim_runs", "case state when 'cancelling' then 'cancelling' else 'running' end", "'running'"
         ),
     ),
     "cut-not-saved": Bug(

@@ -199,17 +199,18 @@ where namespace = ?1 and process_id is null and due_at <= ?2 and is_suspect = ?3
 order by due_at limit ?5
 
 -- name: own
-update {t}queue set process_id = ?3, woken = 0 where namespace = ?1 and run_id = ?2
+update {t}queue set process_id = ?3, woken = 0
+where namespace = ?1 and run_id in (select value from json_each(?2))
 
--- name: claim_run
+-- name: claim_runs
 update {t}run set fence = fence + 1, started_at = coalesce(started_at, ?3),
   state = case state when 'cancelling' then 'cancelling' else 'running' end
-where namespace = ?1 and run_id = ?2
+where namespace = ?1 and run_id in (select value from json_each(?2))
 
 -- name: claimed
 select {run}, {event} from {t}run r
 join {t}event e on e.namespace = r.namespace and e.source = r.source and e.id = r.event_id
-where r.namespace = ? and r.run_id = ?
+where r.namespace = ? and r.run_id in (select value from json_each(?))
 
 -- name: heartbeat
 update {t}process set lease_until = ? where namespace = ? and process_id = ? and epoch = ?

@@ -435,12 +435,15 @@ class SqliteWrites:
         due = connection.execute(
             sql["due"], (namespace, claim.now, int(claim.suspects), json_list(claim.workflows), claim.limit)
         ).fetchall()
+        if not due:
+            return
+        run_ids = json_list([run_id for (run_id,) in due])
+        connection.execute(sql["own"], (namespace, run_ids, process_id))
+        connection.execute(sql["claim_runs"], (namespace, run_ids, claim.now))
+        rows = {row[0]: row for row in connection.execute(sql["claimed"], (namespace, run_ids))}
         for (run_id,) in due:
-            connection.execute(sql["own"], (namespace, run_id, process_id))
-            connection.execute(sql["claim_run"], (namespace, run_id, claim.now))
-            row = connection.execute(sql["claimed"], (namespace, run_id)).fetchone()
             try:
-                claimed = to_claimed(run_id, row)
+                claimed = to_claimed(run_id, rows.get(run_id))
             except errors.StoreDamaged as error:
                 self._hold_damaged(connection, run_id, claim.now, error)
                 self._add_notices(connection, [run_id])

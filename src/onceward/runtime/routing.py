@@ -64,6 +64,7 @@ class Routing:
             version: what its source says that it is.
         """
         worker, now, found = self._worker, event.received_at, []
+        is_left = parent is not None or worker.rush.is_on()  # for whoever is free to claim
         reading = Reading(event, worker.settings.namespace, version)
         for route in worker.routes.match(event.source, event.type):
             run = NewRun(
@@ -77,7 +78,7 @@ class Routing:
             )
             if not route.rules.is_empty:
                 run = judged(run, event, route.rules, reading)
-            found.append(run if parent is not None else worker.placed(run, route))
+            found.append(run if is_left else worker.placed(run, route))
         return found
 
     async def learn(self) -> None:

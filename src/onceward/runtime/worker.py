@@ -46,6 +46,7 @@ from onceward.runtime.noticing import Noticing
 from onceward.runtime.pruning import Pruning
 from onceward.runtime.routes import Route, Routes
 from onceward.runtime.routing import Routing
+from onceward.runtime.rush import Rush
 from onceward.runtime.suspects import Suspects
 from onceward.runtime.threads import Threads
 from onceward.runtime.tracing import tracer_found
@@ -79,6 +80,7 @@ class Worker(Leased):
         writer: what makes commits; a thread by default.
         reads: runs a blocking read away from the event loop.
         elapsed_s: a clock that only grows, in seconds; for ages that must not hang on the store's time.
+        cpu_s: the CPU time that this process has used, in seconds.
         beats: whether a heartbeat thread keeps the lease; the simulation beats by itself.
     """
 
@@ -96,6 +98,7 @@ class Worker(Leased):
         beats: bool = True,
         version: str = "",
         elapsed_s: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[], float] = time.process_time,
         refresh_clock: Callable[[], bool] = lambda: False,
     ) -> None:
         self.store = store
@@ -143,6 +146,7 @@ class Worker(Leased):
         self._reserved = 0  # slots promised to accepts and claims that are on their way
         self._is_claiming = False
         self._has_backlog = self._has_news = True
+        self.rush = Rush(self, cpu_s)
         self.suspects = Suspects(self.loop.time)
         self._solo: RunRow | None = None  # a suspect that waits until it is the only one
         self._looking = Looking(self)
@@ -301,9 +305,12 @@ class Worker(Leased):
             StoreUnavailable: nothing was stored; the sender may send it again.
         """
         runs = [run for accept in accepts for run in accept.runs]
+        is_delivery = bool(accepts[0].deliveries)
+        self.rush.came(is_delivery)
         try:
             answers, holder, sent_at = await accept_registered(self, accepts)
         finally:
+            self.rush.went(is_delivery)
             self.unreserve(runs)
         for accept, accepted in zip(accepts, answers, strict=True):
             for run in accept.runs:
@@ -357,7 +364,7 @@ class Worker(Leased):
         if self._is_claiming or self.is_draining or not self._has_backlog or not self.names:
             return []
         free = min(self._free(), CLAIM_MAX)
-        if free <= 0:
+        if free <= 0 or not (free := self.rush.claims_max(free)):
             return []
         now, claims = self.now_ms(), []
         if self.suspects.ask():
@@ -388,6 +395,8 @@ class Worker(Leased):
         others = sum(row.run.crashes < SUSPECT_FROM for row in claimed)
         # What became due since it was made, it may have missed.
         self._has_backlog = others >= self._claim_limit or self._has_news
+        if not self._has_backlog:
+            self.rush.caught_up()
         self._looking.claimed(took_some=bool(claimed), is_last=not self._has_backlog)
         if self._has_backlog:
             self.loop.call_soon(self.committer.claim)

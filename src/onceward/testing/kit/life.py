@@ -212,6 +212,7 @@ class Life:
             writer=_Writer(self),
             reads=_read,
             elapsed_s=loop.time,
+            cpu_s=lambda: 0.0,
             beats=False,
             version="test",
         )

@@ -103,6 +103,7 @@ class Process(Owner):
             writer=InlineWriter(self),
             reads=self.read,
             elapsed_s=self.world.loop.time,
+            cpu_s=lambda: 0.0,
             beats=False,
             version="simulated",
         )

@@ -1,0 +1,101 @@
+"""Deliveries first: while they come faster than this process can also run what they start, runs wait.
+
+A sender gives up a delivery within seconds, and a run has time. So in a rush the runs of new deliveries
+are stored and left in the queue, for another process or for later, and of what is due a few are claimed
+now and then, the oldest first, so that sleepers and retries are not forgotten. A rush is when many
+deliveries are under way at once *and* this process has no CPU left: slow steps or a slow disk are none,
+since runs would not hold up deliveries then. It may last for `RUSH_S_MAX`; after that runs have their
+turn until the queue is empty, so what has piled up stays a matter of seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onceward.runtime.worker import Worker
+
+UNDER_WAY_MIN = 16
+"""Deliveries that wait for their commit at once."""
+
+BUSY_MIN = 0.75
+"""Of one core: what the process used of it."""
+
+WINDOW_S = 0.05
+"""Over which both are looked at, and how often runs are claimed in a rush."""
+
+CLAIM_MAX = 8
+"""Runs that are claimed by one claim in a rush."""
+
+RUSH_S_MAX = 10.0
+"""Since it began; what starts in so long is run in some six seconds."""
+
+
+class Rush:
+    """Watches the deliveries of one worker.
+
+    Args:
+        worker: whose claims are put off.
+        cpu_s: the CPU time that this process has used, in seconds.
+    """
+
+    def __init__(self, worker: Worker, cpu_s: Callable[[], float]) -> None:
+        self._worker = worker
+        self._cpu_s = cpu_s
+        self._under_way = 0
+        self._is_busy = False
+        self._looked_at = self._looked_cpu = 0.0
+        self._until = 0.0  # when the rush is over, if nothing renews it
+        self._began_at: float | None = None  # of the one that is on, or was and is not made up for
+        self._claimed_at = 0.0
+        self._is_claim_planned = False
+
+    def came(self, is_delivery: bool) -> None:
+        """Hear that something is to be stored, perhaps a delivery."""
+        self._under_way += is_delivery
+        if is_delivery and self._under_way >= UNDER_WAY_MIN:
+            self._renew(self._worker.elapsed_s())
+
+    def went(self, is_delivery: bool) -> None:
+        """Hear that it is stored, or refused."""
+        self._under_way -= is_delivery
+
+    def _renew(self, now: float) -> None:
+        since = now - self._looked_at
+        if since >= WINDOW_S:
+            cpu = self._cpu_s()
+            # What was used over a longer time says nothing about now.
+            self._is_busy = since < 2 * WINDOW_S and cpu - self._looked_cpu > BUSY_MIN * since
+            self._looked_at, self._looked_cpu = now, cpu
+        if self._is_busy:
+            if self._began_at is None:
+                self._began_at = now
+            if now - self._began_at < RUSH_S_MAX:
+                self._until = now + WINDOW_S
+
+    def is_on(self) -> bool:
+        """Say whether the runs of new deliveries are to wait."""
+        return self._until > 0 and self._worker.elapsed_s() < self._until
+
+    def claims_max(self, free: int) -> int:
+        """Give how many of the *free* slots may be claimed for now; where none, another claim follows."""
+        if not self.is_on():
+            return free
+        now = self._worker.elapsed_s()
+        if now - self._claimed_at >= WINDOW_S:
+            self._claimed_at = now
+            return min(free, CLAIM_MAX)
+        if not self._is_claim_planned:
+            self._is_claim_planned = True
+            self._worker.loop.call_later(WINDOW_S, self._claim, context=self._worker.context)
+        return 0
+
+    def _claim(self) -> None:
+        self._is_claim_planned = False
+        self._worker.committer.claim()
+
+    def caught_up(self) -> None:
+        """Hear that nothing is due that is not claimed: what waited has had its turn."""
+        if not self.is_on():
+            self._began_at = None

@@ -32,12 +32,14 @@ class Bug:
         store: plants it into a process that has its store and no worker yet.
         worker: plants it into a process that has its worker.
         is_of_waits: it shows in worlds of runs that wait for events.
+        first_seed: where to begin looking for it; it shows in few worlds.
     """
 
     sentence: str
     store: Plant | None = None
     worker: Plant | None = None
     is_of_waits: bool = False
+    first_seed: int = 0
 
 
 # --- how to plant ---------------------------------------------------------------------------------------
@@ -352,6 +354,7 @@ BUGS: dict[str, Bug] = {
     "reopen-caught-failures": Bug(
         "A retry opens every failure, also those that the workflow caught (RULINGS 19).",
         _method("steer", _opens_every_failure),
+        first_seed=430,
     ),
     "deadline-moves": Bug(
         "A sleep's deadline is reckoned anew whenever the run is loaded (I14).",

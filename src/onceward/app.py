@@ -234,7 +234,11 @@ class App(Registry, Receiving, Sending, Promising):
             StoreForked: it was opened in a process of which this one is a fork.
         """
         worker = self._opened()
-        if _running_loop() not in (None, worker.loop):
+        try:
+            is_elsewhere = asyncio.get_running_loop() is not worker.loop
+        except RuntimeError:
+            is_elsewhere = False  # `def` code, which goes through `sync`
+        if is_elsewhere:
             raise errors.ConfigError(
                 "The app was opened in another event loop than the one that uses it now.",
                 means="What one loop waits for, another cannot wake.",
@@ -263,7 +267,8 @@ class App(Registry, Receiving, Sending, Promising):
         return self._opened().outbox
 
     def _opened(self) -> Worker:
-        if self._worker is None:
+        worker = self._worker
+        if worker is None:
             raise errors.ConfigError(
                 "The app is not open.",
                 means="There is no connection to the store yet.",
@@ -277,13 +282,13 @@ class App(Registry, Receiving, Sending, Promising):
                 means="Connections and threads do not survive a fork.",
                 todo="Open the app after the fork, in the child.",
             )
-        if self._worker.loop.is_closed():
+        if worker.loop.is_closed():
             raise errors.ConfigError(
                 "The event loop in which the app was opened is over.",
                 means="Nothing answers there any more.",
                 todo="Open and use the app in one event loop: `async with app:` inside one asyncio.run(…).",
             )
-        return self._worker
+        return worker
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -423,11 +428,3 @@ class App(Registry, Receiving, Sending, Promising):
 
     async def _ask(self, read: str, *args: Any) -> Any:
         return await self._desk.ask(read, *args)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    """Give this thread's event loop; None in `def` code, which goes through `sync`."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

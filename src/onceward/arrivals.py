@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
     from onceward.sources.base import Source
 
+_raw = msgspec.json.Decoder(msgspec.Raw).decode
+
 
 class Arrivals:
     """Stores deliveries of one app.
@@ -54,6 +56,7 @@ class Arrivals:
         verified: Verified,
         *,
         again: DeliveryRow | UnparsedRow | None = None,
+        worker: Worker | None = None,
     ) -> arrival.Accepted:
         """Store every event of a delivery with its runs, and the delivery, in one transaction.
 
@@ -63,6 +66,7 @@ class Arrivals:
             incoming: its events; with none there is nothing to store.
             verified: what the source made of the signature.
             again: what is stored of it, where it is read again.
+            worker: of the open app, where the caller has asked for it.
 
         Raises:
             NotStorable: a payload is more than JSON's own types, or claims to be a body it is not.
@@ -70,40 +74,44 @@ class Arrivals:
         """
         if not incoming:
             return arrival.Accepted([])
-        worker = self._worker()
+        worker = worker or self._worker()
         now = worker.now_ms()
         hashed = ids.content_hash(request.body)
+        redelivery_of = ""
+        if again is None:
+            delivery_id = worker.ids.delivery_id()
+        elif isinstance(again, UnparsedRow):
+            delivery_id = again.delivery_id
+        else:
+            delivery_id, redelivery_of = worker.ids.delivery_id(), again.delivery_id
         first = DeliveryRow(
-            delivery_id=again.delivery_id if isinstance(again, UnparsedRow) else worker.ids.delivery_id(),
+            delivery_id=delivery_id,
             source=source,
             event_id=incoming[0].id,
             # The time that the source saw, to the millisecond: an id may be made of it.
-            received_at=now if isinstance(again, DeliveryRow) else request.received_at_ms or now,
+            received_at=now if redelivery_of else request.received_at_ms or now,
             content_hash=hashed,
             secret_index=verified.secret_index,
-            request=self._kept(source, request, again.delivery_id if isinstance(again, DeliveryRow) else ""),
+            request=self._kept(source, request, redelivery_of),
             body=None if incoming[0].payload_is_body else request.body,
             sent_at=verified.sent_at_ms,
         )
         trace = traceparent(worker.tracer)
         rows = [self._event(source, one, request, hashed, now, trace) for one in incoming]
-        accepts = [
-            worker.routing.accept(
-                row, [first if part == 0 else _part(first, row.id, part)], version=one.version
-            )
-            for part, (one, row) in enumerate(zip(incoming, rows, strict=True))
-        ]
+        accepts = []
+        for part, row in enumerate(rows):
+            delivery = first if part == 0 else _part(first, row.id, part)
+            accepts.append(worker.routing.accept(row, [delivery], version=incoming[part].version))
         found = await worker.accept_all(accepts)
         if incoming[0].payload_is_body and (
             found[0].is_clash or (found[0].is_duplicate and incoming[0].id_is_derived)
         ):
             await worker.read(worker.store.keep_body, first.delivery_id, request.body)
-        return arrival.Accepted(
-            [
-                AcceptedEvent(row.id, accepted.is_duplicate, list(accepted.answers().values()))
-                for row, accepted in zip(rows, found, strict=True)
-            ]
-        )
+        events = []
+        for part, accepted in enumerate(found):
+            run_ids = list(accepted.answers().values())
+            events.append(AcceptedEvent(rows[part].id, accepted.is_duplicate, run_ids))
+        return arrival.Accepted(events)
 
     def _event(
         self, source: str, one: Incoming, request: HttpRequest, hashed: str, now: int, trace: str | None
@@ -296,7 +304,7 @@ def _part(first: DeliveryRow, event_id: str, part: int) -> DeliveryRow:
 def _text_of(body: bytes) -> str:
     """Give a body as the text of a payload; checked, since a lenient parser may have read it."""
     try:
-        msgspec.json.decode(body, type=msgspec.Raw)
+        _raw(body)
         return body.decode()
     except (ValueError, RecursionError) as error:
         raise errors.NotStorable(

@@ -109,3 +109,20 @@ def test_nothing_that_holds_a_secret_is_kept() -> None:
     assert names(text) == ["x-b"]
     assert kept_of(text).query == ""
     assert kept_of(kept(request, secrets=[b"other"])).query == "key=open-sesame"
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://shop.example:8443/hooks/x?b=c", "https://shop.example:8443"),
+        ("https://shop.example", "https://shop.example"),
+        ("https://shop.example?next=a/b", "https://shop.example?next=a"),
+        ("shop.example/hooks/x", ""),
+        ("http://", ""),
+        ("", ""),
+    ],
+)
+def test_of_an_address_the_scheme_and_the_host_are_kept(url: str, origin: str) -> None:
+    request = WatchedRequest("POST", "/hooks/x", "", (), b"", 0, url)
+
+    assert kept_of(kept(request)).origin == origin

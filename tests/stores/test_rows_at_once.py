@@ -83,3 +83,16 @@ def test_no_more_than_so_many_shapes_are_prepared() -> None:
     assert len(rows.shapes) <= SHAPES_MAX + 1
     assert len(seen) == 4 * SHAPES_MAX
     connection.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 64, 100])
+def test_what_all_rows_share_is_bound_once_and_stands_in_each(count: int) -> None:
+    connection = _table()
+    rows = RowsAtOnce("insert into t (b, a, fixed, c, d) values (?1, ?, 7, ?, ?)", "shared")
+    some = [(number, None, "d" if number % 3 else None) for number in range(count)]
+
+    assert rows.execute(connection, some) == count
+
+    stored = connection.execute("select a, b, fixed, c, d from t order by a").fetchall()
+    assert stored == [(a, "shared", 7, c, d) for a, c, d in some]
+    connection.close()

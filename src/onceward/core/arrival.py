@@ -106,8 +106,10 @@ class Accepted(msgspec.Struct, frozen=True):
     @property
     def outcome(self) -> Outcome:
         """Give the outcome for the sender: a duplicate only when every event was there already."""
-        is_known = bool(self.events) and all(event.duplicate for event in self.events)
-        return "duplicate" if is_known else "accepted"
+        for event in self.events:
+            if not event.duplicate:
+                return "accepted"
+        return "duplicate" if self.events else "accepted"
 
 
 EVENTS_MAX = 5_000
@@ -121,7 +123,7 @@ def fault_of(incoming: object) -> str | None:
 
     A plug-in may give anything; a store must not be the first to notice.
     """
-    if not isinstance(incoming, list | tuple):
+    if not isinstance(incoming, (list, tuple)):
         return f"normalize gave {type_name(incoming)}, not a list"
     if len(incoming) > EVENTS_MAX:
         return f"normalize gave {len(incoming)} events, more than {EVENTS_MAX}"
@@ -136,7 +138,11 @@ def fault_of(incoming: object) -> str | None:
             return (
                 f"normalize gave an event whose subject is not a text of up to {SUBJECT_CHARS_MAX} characters"
             )
-        for name, number in (("occurred_at_ms", one.occurred_at_ms), ("version", one.version)):
-            if number is not None and (type(number) is not int or not -(2**63) <= number < 2**63):
-                return f"normalize gave an event whose {name} is not a whole number of 64 bits"
+        if not (_is_integer_or_none(one.occurred_at_ms) and _is_integer_or_none(one.version)):
+            name = "version" if _is_integer_or_none(one.occurred_at_ms) else "occurred_at_ms"
+            return f"normalize gave an event whose {name} is not a whole number of 64 bits"
     return None
+
+
+def _is_integer_or_none(number: object) -> bool:
+    return number is None or (type(number) is int and -(2**63) <= number < 2**63)

@@ -7,6 +7,7 @@ stay bytes as they were sent: joining, decoding or trimming them is how signatur
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -69,16 +70,11 @@ class HttpRequest(msgspec.Struct, frozen=True):
 
     def header(self, name: str) -> str | None:
         """Give the first value of a header as text (every byte is one character), or None."""
-        wanted = name.lower().encode("latin-1")
-        for found, value in self.headers:
-            if found == wanted:
-                return value.decode("latin-1")
-        return None
+        return first_of(self.headers, wire_name(name))
 
     def header_values(self, name: str) -> list[bytes]:
         """Give every value of a header as sent, in order; an empty list when it is absent."""
-        wanted = name.lower().encode("latin-1")
-        return [value for found, value in self.headers if found == wanted]
+        return values_of(self.headers, wire_name(name))
 
 
 class HttpResponse(msgspec.Struct, frozen=True):
@@ -109,6 +105,25 @@ class HttpResponse(msgspec.Struct, frozen=True):
             headers: by name, in any case, or as pairs where a name comes several times.
         """
         return cls(status, _header_pairs(headers), body)
+
+
+@functools.lru_cache(maxsize=256)
+def wire_name(name: str) -> bytes:
+    """Give a header's name as requests have it: bytes in lower case."""
+    return name.lower().encode("latin-1")
+
+
+def first_of(headers: HeaderPairs, name: bytes) -> str | None:
+    """Give the first value of the header *name*, as `wire_name` gives it; see `HttpRequest.header`."""
+    for found, value in headers:
+        if found == name:
+            return value.decode("latin-1")
+    return None
+
+
+def values_of(headers: HeaderPairs, name: bytes) -> list[bytes]:
+    """Give every value of the header *name*, as `wire_name` gives it; see `HttpRequest.header_values`."""
+    return [value for found, value in headers if found == name]
 
 
 def without_encoding(headers: HeaderPairs) -> HeaderPairs:

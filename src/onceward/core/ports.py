@@ -94,12 +94,11 @@ class Accepted(msgspec.Struct, frozen=True):
 
     def answers(self) -> dict[str, str]:
         """Give workflow to run id as a caller is told: also runs that held the key of the event's."""
-        held = {
-            name: row.holder_run_id
-            for name, row in self.skipped.items()
-            if row.reason is Skip.RETURNED and row.holder_run_id is not None
-        }
-        return {**self.runs, **held}
+        found = self.runs.copy()
+        for name, row in self.skipped.items():
+            if row.reason is Skip.RETURNED and row.holder_run_id is not None:
+                found[name] = row.holder_run_id
+        return found
 
 
 class RunMove(msgspec.Struct):

@@ -26,7 +26,9 @@ def is_name(name: object) -> bool:
 
 def is_storable(text: object, chars_max: int) -> bool:
     """Say whether a value is text that every store gives back as it is."""
-    return isinstance(text, str) and len(text) <= chars_max and _NOT_STORED.search(text) is None
+    if not isinstance(text, str) or len(text) > chars_max:
+        return False
+    return text.isprintable() or _NOT_STORED.search(text) is None  # what is printable is neither
 
 
 def checked_name(name: str, what: str) -> str:

@@ -65,18 +65,23 @@ class Routing:
         """
         worker, now, found = self._worker, event.received_at, []
         is_left = parent is not None or worker.rush.is_on()  # for whoever is free to claim
-        reading = Reading(event, worker.settings.namespace, version)
+        reading: Reading | None = None  # one for all routes that have rules
         for route in worker.routes.match(event.source, event.type):
-            run = NewRun(
-                run_id=worker.ids.run_id(),
-                workflow=route.workflow,
-                created_at=now,
-                deadline_at=None if route.deadline_ms is None else now + route.deadline_ms,
-                parent_run_id=None if parent is None else parent.run_id,
-                parent_generation=None if parent is None else parent.generation,
-                depth=0 if parent is None else parent.depth + 1,
-            )
+            deadline_at = None if route.deadline_ms is None else now + route.deadline_ms
+            if parent is None:
+                run = NewRun(worker.ids.run_id(), route.workflow, now, deadline_at)
+            else:
+                run = NewRun(
+                    worker.ids.run_id(),
+                    route.workflow,
+                    now,
+                    deadline_at,
+                    parent_run_id=parent.run_id,
+                    parent_generation=parent.generation,
+                    depth=parent.depth + 1,
+                )
             if not route.rules.is_empty:
+                reading = reading or Reading(event, worker.settings.namespace, version)
                 run = judged(run, event, route.rules, reading)
             found.append(run if is_left else worker.placed(run, route))
         return found

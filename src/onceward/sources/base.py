@@ -305,7 +305,8 @@ def identifier(value: object, where: str) -> str:
         BodyMalformed: it is missing, not text, empty, longer than `TEXT_CHARS_MAX` characters, or
             holds control characters or lone surrogates, which not every store can keep.
     """
-    value = _digits_of_int(value)
+    if type(value) is int:
+        value = _digits_of_int(value)
     if not isinstance(value, str):
         fault = "is missing" if value is None else f"is a {type(value).__name__}, not text"
     elif not value:
@@ -337,15 +338,16 @@ def subject_or_none(value: object) -> str | None:
 
     A subject is optional, so an odd one never costs the event.
     """
-    value = _digits_of_int(value)
+    if type(value) is int:
+        value = _digits_of_int(value)
     if isinstance(value, str) and 0 < len(value) <= TEXT_CHARS_MAX and value.isprintable():
         return value
     return None
 
 
-def _digits_of_int(value: object) -> object:
+def _digits_of_int(value: int) -> object:
     # Numbers of thousands of digits make str() raise; no id is that long (bool is no number here).
-    return str(value) if type(value) is int and value.bit_length() <= _ID_BITS_MAX else value
+    return str(value) if value.bit_length() <= _ID_BITS_MAX else value
 
 
 def sole_text_header(request: HttpRequest, name: str) -> str:

@@ -8,6 +8,8 @@ forged headers into server errors in many receivers.
 from __future__ import annotations
 
 import base64
+import functools
+import hashlib
 import hmac
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -26,6 +28,13 @@ Encoding: TypeAlias = Literal["hex", "base64"]
 
 # Senders list one signature for each live secret: two during a rotation.
 SIGNATURES_MAX = 16
+
+KEYS_BEGUN_MAX = 256
+"""Keys whose hashes are kept begun; beyond it the one that was used longest ago is begun again."""
+
+_MS = timedelta(milliseconds=1)
+_INNER = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER = bytes(byte ^ 0x5C for byte in range(256))
 
 
 def sole_header(request: HttpRequest, name: str) -> bytes:
@@ -80,16 +89,18 @@ def time_and_signatures(
     times: list[bytes] = []
     signatures: list[bytes] = []
     for part in parts:
-        name, _, value = part.partition(b"=")
+        name, equals, value = part.partition(b"=")
         if name == signature_field:
             signatures.append(value)
         elif name == time_field:
             times.append(value)
-        if part in (time_field, signature_field):
-            raise SignatureInvalid(f"{header} has a {part.decode()} without a value")
-        if name not in (time_field, signature_field) and name.strip() in (time_field, signature_field):
+        elif name.strip() in (time_field, signature_field):
             # Two headers that a proxy joined; which of them counts is not for us to choose.
             raise SignatureInvalid(f"{header} has white space around a field")
+        else:
+            continue
+        if not equals:
+            raise SignatureInvalid(f"{header} has a {name.decode()} without a value")
     if len(times) != 1:
         raise SignatureInvalid(f"{header} has {len(times)} timestamps")
     if not signatures:
@@ -103,14 +114,32 @@ def hex_hmac(key: bytes, message: bytes, algorithm: str = "sha256") -> bytes:
     Args:
         key: the secret's bytes.
         message: the bytes that are signed.
-        algorithm: a name that `hmac.digest` knows.
+        algorithm: a name that `hashlib.new` knows.
     """
-    return hmac.digest(key, message, algorithm).hex().encode("ascii")
+    return _hmac(key, message, algorithm).hex().encode("ascii")
 
 
 def base64_hmac(key: bytes, message: bytes, algorithm: str = "sha256") -> bytes:
     """Give the HMAC (RFC 2104) in base64 (RFC 4648) with padding, as header bytes; see `hex_hmac`."""
-    return base64.b64encode(hmac.digest(key, message, algorithm))
+    return base64.b64encode(_hmac(key, message, algorithm))
+
+
+def _hmac(key: bytes, message: bytes, algorithm: str) -> bytes:
+    """Give what `hmac.digest` gives, in half its time: a key signs many messages, and is taken in once."""
+    inner, outer = _begun(key, algorithm)
+    inner = inner.copy()
+    inner.update(message)
+    outer = outer.copy()
+    outer.update(inner.digest())
+    return outer.digest()
+
+
+@functools.lru_cache(maxsize=KEYS_BEGUN_MAX)
+def _begun(key: bytes, algorithm: str) -> tuple[hashlib._Hash, hashlib._Hash]:
+    """Give the inner and the outer hash of an HMAC (RFC 2104) that have the key behind them."""
+    size = hashlib.new(algorithm).block_size
+    block = (key if len(key) <= size else hashlib.new(algorithm, key).digest()).ljust(size, b"\0")
+    return hashlib.new(algorithm, block.translate(_INNER)), hashlib.new(algorithm, block.translate(_OUTER))
 
 
 def matching_secret(
@@ -127,7 +156,7 @@ def matching_secret(
         secrets: those in use; several during a rotation.
         message: the bytes that were signed.
         signatures: those the sender offered; any may match any secret.
-        algorithm: a name that `hmac.digest` knows.
+        algorithm: a name that `hashlib.new` knows.
         encoding: how the signatures are written.
 
     Raises:
@@ -206,7 +235,7 @@ def iso_ms(raw: bytes) -> int:
         raise SignatureInvalid("timestamp is not ISO 8601") from error
     if moment.tzinfo is None:
         raise SignatureInvalid("timestamp has no offset from UTC")
-    return (moment - EPOCH) // timedelta(milliseconds=1)
+    return (moment - EPOCH) // _MS
 
 
 def check_window(sent_at_ms: int, now_ms: int, tolerance: timedelta) -> None:
@@ -222,7 +251,7 @@ def check_window(sent_at_ms: int, now_ms: int, tolerance: timedelta) -> None:
     Raises:
         SignatureInvalid: with the distance in seconds, so that an operator sees a skewed clock.
     """
-    tolerance_ms = tolerance // timedelta(milliseconds=1)
+    tolerance_ms = _in_ms(tolerance)
     age_ms = now_ms - sent_at_ms
     if abs(age_ms) > tolerance_ms:
         side = "in the past" if age_ms > 0 else "in the future"
@@ -230,3 +259,8 @@ def check_window(sent_at_ms: int, now_ms: int, tolerance: timedelta) -> None:
             f"timestamp is {abs(age_ms) // 1000} s {side}, tolerance is {tolerance_ms // 1000} s",
             skew_ms=age_ms,
         )
+
+
+@functools.lru_cache(maxsize=256)
+def _in_ms(length: timedelta) -> int:
+    return length // _MS

@@ -33,10 +33,8 @@ class Proxies:
         self._all = "*" in words
         self._networks = tuple(_network(word) for word in words if word != "*")
         self._known: dict[str, bool] = {}
-
-    def __bool__(self) -> bool:
-        """Say whether there are any."""
-        return self._all or bool(self._networks)
+        self.are_any = bool(words)
+        """Whether there are any."""
 
     def trusts(self, peer: str) -> bool:
         """Say whether *peer*, an address, is one of them; a socket that is a file has none and is not."""
@@ -102,7 +100,7 @@ def origin_of(scope: MutableMapping[str, Any], proxies: Proxies) -> tuple[str, s
 def peer_of(scope: MutableMapping[str, Any], proxies: Proxies) -> str:
     """Give the address of the client: the last one that no proxy of ours has; empty where none is known."""
     peer: str = (scope.get("client") or ("",))[0]
-    if not proxies or not proxies.trusts(peer):
+    if not proxies.are_any or not proxies.trusts(peer):
         return peer
     lines = [value for found, value in scope["headers"] if found == b"x-forwarded-for"]
     hops = b",".join(lines).decode("latin-1").split(",")[-_HOPS_MAX:]
@@ -120,7 +118,7 @@ def peer_of(scope: MutableMapping[str, Any], proxies: Proxies) -> str:
 def _told(scope: MutableMapping[str, Any], host: str | None, proxies: Proxies) -> tuple[str, str | None]:
     """Give scheme and host as the request says, or as a proxy that is believed says."""
     scheme: str = scope.get("scheme", "http")
-    if proxies and proxies.trusts((scope.get("client") or ("",))[0]):
+    if proxies.are_any and proxies.trusts((scope.get("client") or ("",))[0]):
         headers = scope["headers"]
         # The last word is that of the proxy we know; what stands before it the sender may have sent.
         scheme = _last(headers, b"x-forwarded-proto") or scheme

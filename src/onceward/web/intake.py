@@ -48,10 +48,12 @@ class AppIntake:
             worker = self._app.worker
             tracer = worker.tracer
             if tracer is None:
-                accepted = await self._app.arrivals.accept(source, request, incoming, verified)
+                accepted = await self._app.arrivals.accept(source, request, incoming, verified, worker=worker)
             else:
                 with receiving(tracer, source) as span:
-                    accepted = await self._app.arrivals.accept(source, request, incoming, verified)
+                    accepted = await self._app.arrivals.accept(
+                        source, request, incoming, verified, worker=worker
+                    )
                     if span is not None:
                         safely(span.stored, accepted.outcome)
         except errors.ConfigError as error:

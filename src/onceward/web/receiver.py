@@ -83,7 +83,7 @@ class Receiver:
         self._startup = startup
         self._shutdown = shutdown
         self._limits = limits or Limits()
-        self._proxies = proxies or Proxies()
+        self._proxies = Proxies() if proxies is None else proxies
         self._promises = promises
         self._cutoff = Cutoff(self._limits.body_seconds_max)
         self._admission = Admission(self._limits.deliveries_max, self._limits.held_bytes_max)
@@ -139,7 +139,7 @@ class Receiver:
     ) -> HttpResponse | None:
         """Answer at the address of a promise; what it is stands in the path, and goes into no log."""
         head = self._head("promises", scope["headers"])
-        if isinstance(head, HttpResponse):
+        if not isinstance(head, _Head):
             return head
         body = await self._read_body("promises", "", receive)
         if not isinstance(body, bytes):
@@ -175,7 +175,7 @@ class Receiver:
         if scope["method"] not in source.methods:
             return allowed
         head = self._head(name, scope["headers"])
-        if isinstance(head, HttpResponse):
+        if not isinstance(head, _Head):
             return head
         now_ms = self._intake.now_ms()
         request = self._request(scope, head, b"", now_ms)
@@ -198,7 +198,7 @@ class Receiver:
         if self._is_draining:
             return self._refuse(name, replies.DRAINING, "draining")
         head = self._head(name, scope["headers"])
-        if isinstance(head, HttpResponse):
+        if not isinstance(head, _Head):
             return head
         source = self._intake.sources.get(name)
         # Strangers make up names; they share what one source may hold.
@@ -271,7 +271,10 @@ class Receiver:
         asked_before: set[bytes] = set()
         try:
             if source.handshake_phase == "verified":
-                answer = await self._call(source, source.handshake, request, now_ms)
+                if source.is_blocking:
+                    answer = await self._aside.call(source.handshake, request, now_ms)
+                else:
+                    answer = source.handshake(request, now_ms)
                 if answer is not None:
                     return answer
             asked_before = set(signed.asked)
@@ -384,7 +387,7 @@ class Receiver:
         """
         limits, admission = self._limits, self._admission
         # One growing buffer: a list of one-byte chunks would take forty times the body's size.
-        buffer = bytearray()
+        buffer: bytearray | None = None
         size = 0
         complete = False
         task = self._cutoff.begin()
@@ -403,6 +406,7 @@ class Receiver:
                 if not is_within:
                     return self._refuse(name, replies.BUSY, f"{admission.bytes} bytes of bodies at once")
                 if message.get("more_body", False):
+                    buffer = bytearray() if buffer is None else buffer
                     buffer += chunk
                     continue
                 complete = True
@@ -423,15 +427,8 @@ class Receiver:
         raw_path: bytes | None = scope.get("raw_path")
         path = raw_path.decode("latin-1") if raw_path else quote(scope["path"])
         query = scope.get("query_string", b"").decode("latin-1")
-        return WatchedRequest(
-            method=scope["method"],
-            path=path,
-            query=query,
-            headers=tuple(scope["headers"]),
-            body=body,
-            received_at_ms=now_ms,
-            url=url_of(scope, path, query, head.host, self._proxies),
-        )
+        url = url_of(scope, path, query, head.host, self._proxies)
+        return WatchedRequest(scope["method"], path, query, tuple(scope["headers"]), body, now_ms, url)
 
     def _inflated(
         self, source: Source, request: WatchedRequest, encoding: str

@@ -14,13 +14,13 @@ where namespace = ? and run_id in (select value from json_each(?))
 -- The unique key decides who won; the loser reads what the winner made.
 insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash,
   id_is_signed, trace)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+values (?1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
 
 -- name: insert_new_events
 -- Fails whole if one of them is there already; then they are inserted one by one.
 insert into {t}event (namespace, source, id, type, payload, received_at, subject, occurred_at, content_hash,
   id_is_signed, trace)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: winner
 select workflow, run_id from {t}run{by_identity}
@@ -33,17 +33,17 @@ select content_hash from {t}event where namespace = ? and source = ? and id = ?
 insert into {t}run (namespace, run_id, workflow, source, event_id, replay_id, state, generation, attempt,
   failures, crashes, fence, created_at, started_at, deadline_at, replay_of, parent_run_id, parent_generation,
   is_called, depth, input, is_stale, key, reason, problem_at)
-values (?, ?, ?, ?, ?, ?, ?, 1, 1, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+values (?1, ?, ?, ?, ?, ?, ?, 1, 1, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
 
 -- name: insert_queue
 insert into {t}queue (namespace, run_id, workflow, due_at, process_id, woken, is_suspect)
-values (?, ?, ?, ?, ?, 0, 0)
+values (?1, ?, ?, ?, ?, 0, 0)
 
 -- name: insert_delivery
 -- A batch that is repeated after a lost reply brings the same deliveries again.
 insert into {t}delivery (namespace, source, event_id, delivery_id, part, received_at, outcome, content_hash,
   secret_index, sent_at, request, body)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
+values (?1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) on conflict do nothing
 
 -- name: kept_deliveries
 select count(*) from {t}delivery{by_event} where namespace = ? and source = ? and event_id = ?
@@ -153,7 +153,7 @@ where namespace = ? and workflow = ? and key = ?
 insert into {t}step (namespace, run_id, generation, name, item, ordinal, seq, kind, state, attempt, tries,
   started_at, ended_at, output, error, wake_at, child_run_id, origin, inputs_hash, effect, key_scope,
   key_memory_ms, begun)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (namespace, run_id, generation, name, item, ordinal) do update set
   seq = excluded.seq, state = excluded.state, attempt = excluded.attempt, tries = excluded.tries,
   ended_at = excluded.ended_at, output = excluded.output, error = excluded.error,
@@ -166,7 +166,7 @@ update {t}run set state = m.column3, generation = m.column4, attempt = m.column5
   crashes = m.column7, deadline_at = m.column8, started_at = m.column9, ended_at = m.column10,
   output = m.column11, error = m.column12, reason = m.column13, problem_at = m.column14,
   dismissed_at = m.column15, warning = m.column16
-from (values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) m
+from (values (?1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) m
 where {t}run.namespace = m.column1 and {t}run.run_id = m.column2
 
 -- name: leave_queue

@@ -41,18 +41,20 @@ class RowsAtOnce:
     looks for an adapter of each None, which takes as long as ten numbers do, and most columns are empty.
 
     Args:
-        sql: with ``?`` for each value of a row, and no other parameters.
+        sql: with ``?`` for each value of a row, and ``?1`` and so on for those that all rows share.
+        shared: these; each is bound once, however many rows there are.
 
     Attributes:
         shapes: the statements for which columns are empty, by their places; few, since each stays prepared.
     """
 
-    def __init__(self, sql: str) -> None:
+    def __init__(self, sql: str, *shared: Any) -> None:
         found = _VALUES.search(sql)
         assert found is not None, f"no values (…) in {sql!r}"
         self._before, self._after = sql[: found.start(1)], sql[found.end(1) :]
         self._marks = found[1][1:-1].split(",")
         self._places = [place for place, mark in enumerate(self._marks) if mark.strip() == "?"]
+        self._shared = shared
         self.shapes: dict[tuple[int, ...], _Shape] = {}
 
     def execute(self, connection: sqlite3.Connection, rows: Sequence[_Row]) -> int:
@@ -61,7 +63,7 @@ class RowsAtOnce:
         for count in portions(len(rows)):
             portion = rows[at : at + count]
             text, values = self._shape(portion).of(portion)
-            written += connection.execute(text, values).rowcount
+            written += connection.execute(text, self._shared + values).rowcount
             at += count
         return written
 

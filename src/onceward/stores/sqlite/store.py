@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 from onceward.core import errors, failpoints
 from onceward.core.arrival import PROOF_MARGIN_MS, LooseProof
-from onceward.core.awaiting import places_of_batch
 from onceward.core.model import (
     AuditRow,
     Millis,
@@ -40,7 +39,7 @@ from onceward.stores.rows import COLUMN_MACROS, check_registrations, to_value, t
 from onceward.stores.sqlite import host_clock as host_clock
 from onceward.stores.sqlite.connection import Connections
 from onceward.stores.sqlite.host_clock import HostClock
-from onceward.stores.sqlite.wait_rows import waits_at
+from onceward.stores.sqlite.wait_rows import waits_of_batch
 from onceward.stores.sqlite.waits import SqliteWaits
 from onceward.stores.sqlite.within import SqliteWithin
 from onceward.stores.sqlite.writes import SqliteWrites
@@ -322,7 +321,7 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
             accepted = writes.accept(connection, process_id, batch.accepts)
             claimed = [run for claim in batch.claims for run in writes.claim(connection, process_id, claim)]
             # In the transaction, which begins after every other has ended: what it sees is all there is.
-            waits = waits_at(connection, self._sql, self.namespace, places_of_batch(batch))
+            waits = waits_of_batch(connection, self._sql, self.namespace, batch)
             for kind in kinds:
                 failpoints.hit(f"{kind}.before_commit")
         for kind in kinds:

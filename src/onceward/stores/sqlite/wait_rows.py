@@ -6,8 +6,9 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from onceward.core.awaiting import places_of_batch
 from onceward.core.model import WaitRow
-from onceward.core.ports import Advance, EventPlace
+from onceward.core.ports import Advance, Batch, EventPlace
 from onceward.stores.rows import to_values
 
 
@@ -15,10 +16,30 @@ def waits_at(
     connection: sqlite3.Connection, sql: Mapping[str, str], namespace: str, places: Sequence[EventPlace]
 ) -> list[WaitRow]:
     """Give the open waits at these places."""
-    rows: list[tuple[Any, ...]] = []
-    # A batch of deliveries has a place or two for each of them, and mostly nobody waits for anything.
-    if not places or connection.execute(sql["any_waits"], (namespace,)).fetchone() is None:
+    if not places or not _are_any(connection, sql, namespace):
         return []
+    return _waits_at(connection, sql, namespace, places)
+
+
+def waits_of_batch(
+    connection: sqlite3.Connection, sql: Mapping[str, str], namespace: str, batch: Batch
+) -> list[WaitRow]:
+    """Give the open waits for the events that a batch may store."""
+    brings_events = batch.accepts or any(advance.accepts for advance in batch.advances)
+    if not brings_events or not _are_any(connection, sql, namespace):
+        return []
+    return _waits_at(connection, sql, namespace, places_of_batch(batch))
+
+
+def _are_any(connection: sqlite3.Connection, sql: Mapping[str, str], namespace: str) -> bool:
+    """Say whether anybody waits for anything: mostly nobody does, and a batch of deliveries has many places."""
+    return connection.execute(sql["any_waits"], (namespace,)).fetchone() is not None
+
+
+def _waits_at(
+    connection: sqlite3.Connection, sql: Mapping[str, str], namespace: str, places: Sequence[EventPlace]
+) -> list[WaitRow]:
+    rows: list[tuple[Any, ...]] = []
     for place in places:
         rows += connection.execute(sql["waits_for"], (namespace, place.type, place.subject))
     return to_values(WaitRow, rows)

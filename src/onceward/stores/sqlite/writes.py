@@ -36,15 +36,17 @@ from onceward.stores.sqlite.wait_rows import write_waits
 
 _fences = msgspec.json.Decoder(dict[str, int]).decode
 
+# The driver looks for an adapter of whatever is not a plain str.
+_HELD, _RUNNING, _QUEUED = str(RunState.HELD), str(RunState.RUNNING), str(RunState.QUEUED)
+
 
 def json_list(values: Sequence[str]) -> str:
     """Give the JSON text that ``json_each`` takes apart again."""
     return msgspec.json.encode(list(values)).decode()
 
 
-def _step_parameters(namespace: str, run_id: str, generation: int, step: StepRow) -> tuple[Any, ...]:
+def _step_parameters(run_id: str, generation: int, step: StepRow) -> tuple[Any, ...]:
     return (
-        namespace,
         run_id,
         generation,
         step.name,
@@ -95,11 +97,12 @@ def _is_off_queue(state: RunState) -> bool:
 
 def _is_plain(accept: Accept) -> bool:
     """Say whether an accept of a new event is written as it is, whatever else is stored."""
-    return (
-        accept.by_run is None
-        and len(accept.deliveries) <= 1
-        and all(run.version is None and (run.key is None or run.once is None) for run in accept.runs)
-    )
+    if accept.by_run is not None or len(accept.deliveries) > 1:
+        return False
+    for run in accept.runs:
+        if run.version is not None or (run.key is not None and run.once is not None):
+            return False
+    return True
 
 
 def _is_suspect(move: RunMove) -> int:
@@ -118,13 +121,13 @@ class SqliteWrites:
         self._sql = sql
         self._namespace = namespace
         self._judging = SqliteJudging(sql, namespace)
-        self._save_steps = RowsAtOnce(sql["save_step"])
-        self._move_runs = RowsAtOnce(sql["move_run"])
-        self._insert_event = RowsAtOnce(sql["insert_event"])
-        self._insert_events = RowsAtOnce(sql["insert_new_events"])
-        self._insert_runs = RowsAtOnce(sql["insert_run"])
-        self._insert_queue = RowsAtOnce(sql["insert_queue"])
-        self._insert_deliveries = RowsAtOnce(sql["insert_delivery"])
+        self._save_steps = RowsAtOnce(sql["save_step"], namespace)
+        self._move_runs = RowsAtOnce(sql["move_run"], namespace)
+        self._insert_event = RowsAtOnce(sql["insert_event"], namespace)
+        self._insert_events = RowsAtOnce(sql["insert_new_events"], namespace)
+        self._insert_runs = RowsAtOnce(sql["insert_run"], namespace)
+        self._insert_queue = RowsAtOnce(sql["insert_queue"], namespace)
+        self._insert_deliveries = RowsAtOnce(sql["insert_delivery"], namespace)
 
     # --- from inside a run -------------------------------------------------------------------
 
@@ -144,7 +147,7 @@ class SqliteWrites:
             if not holds:
                 continue
             run_id, generation = advance.run_id, advance.generation
-            steps += [_step_parameters(self._namespace, run_id, generation, step) for step in advance.steps]
+            steps += [_step_parameters(run_id, generation, step) for step in advance.steps]
             for accept in advance.accepts:
                 self._insert(connection, process_id, accept)
             if advance.waits or advance.done_waits or advance.promises:
@@ -163,9 +166,7 @@ class SqliteWrites:
 
     def _move(self, connection: sqlite3.Connection, moves: Sequence[tuple[str, RunMove]]) -> None:
         namespace = self._namespace
-        self._move_runs.execute(
-            connection, [(namespace, run_id, *_move_parameters(move)) for run_id, move in moves]
-        )
+        self._move_runs.execute(connection, [(run_id, *_move_parameters(move)) for run_id, move in moves])
         off = [run_id for run_id, move in moves if _is_off_queue(move.state)]
         if off:
             connection.execute(self._sql["all_leave_queue"], (namespace, json_list(off)))
@@ -185,9 +186,7 @@ class SqliteWrites:
         self, connection: sqlite3.Connection, run_id: str, generation: int, steps: Sequence[StepRow]
     ) -> None:
         """Write checkpoints; a record that has its outcome stays as it is."""
-        self._save_steps.execute(
-            connection, [_step_parameters(self._namespace, run_id, generation, step) for step in steps]
-        )
+        self._save_steps.execute(connection, [_step_parameters(run_id, generation, step) for step in steps])
 
     def _place(self, connection: sqlite3.Connection, run_id: str, move: RunMove) -> None:
         """Put a run that goes on where its state wants it in the queue."""
@@ -228,12 +227,16 @@ class SqliteWrites:
         new = self._insert_new_events(connection, accepts, places) if len(places) > 1 else []
         self._insert_what_they_bring(connection, process_id, [accepts[place] for place in new])
         inserted = set(new)
-        return [
-            Accepted(False, False, {run.workflow: run.run_id for run in accept.runs})
-            if place in inserted
-            else self._accept(connection, process_id, accept)
-            for place, accept in enumerate(accepts)
-        ]
+        answers = []
+        for place, accept in enumerate(accepts):
+            if place in inserted:
+                runs = {}
+                for run in accept.runs:
+                    runs[run.workflow] = run.run_id
+                answers.append(Accepted(False, False, runs))
+            else:
+                answers.append(self._accept(connection, process_id, accept))
+        return answers
 
     def _insert_new_events(
         self, connection: sqlite3.Connection, accepts: Sequence[Accept], places: Sequence[int]
@@ -259,14 +262,22 @@ class SqliteWrites:
         self, connection: sqlite3.Connection, process_id: str, accepts: Sequence[Accept]
     ) -> None:
         """Insert the runs and deliveries of events that are new."""
-        runs = [(accept.event, run) for accept in accepts for run in accept.runs]
-        self._insert_runs.execute(connection, [self._run_parameters(event, run) for event, run in runs])
-        queued = [run for _, run in runs if run.hold_reason is None]
-        self._insert_queue.execute(connection, [self._queue_parameters(process_id, run) for run in queued])
-        self._add_notices(connection, [run.run_id for _, run in runs if run.hold_reason is not None])
-        deliveries = [row for accept in accepts for row in accept.deliveries]
-        rows = [self._delivery_parameters(row, "accepted") for row in deliveries]
-        self._insert_deliveries.execute(connection, rows)
+        runs: list[tuple[Any, ...]] = []
+        queued: list[tuple[Any, ...]] = []
+        held: list[str] = []
+        deliveries: list[tuple[Any, ...]] = []
+        for accept in accepts:
+            for run in accept.runs:
+                runs.append(self._run_parameters(accept.event, run))
+                if run.hold_reason is None:
+                    queued.append(self._queue_parameters(process_id, run))
+                else:
+                    held.append(run.run_id)
+            deliveries += [self._delivery_parameters(row, "accepted") for row in accept.deliveries]
+        self._insert_runs.execute(connection, runs)
+        self._insert_queue.execute(connection, queued)
+        self._add_notices(connection, held)
+        self._insert_deliveries.execute(connection, deliveries)
 
     def _accept(self, connection: sqlite3.Connection, process_id: str, accept: Accept) -> Accepted:
         if accept.by_run is not None:
@@ -318,7 +329,6 @@ class SqliteWrites:
 
     def _event_parameters(self, event: EventRow) -> tuple[Any, ...]:
         return (
-            self._namespace,
             event.source,
             event.id,
             event.type,
@@ -335,13 +345,12 @@ class SqliteWrites:
         claimed = run.is_claimed
         is_held = run.hold_reason is not None
         return (
-            self._namespace,
             run.run_id,
             run.workflow,
             event.source,
             event.id,
             run.replay_id,
-            str(RunState.HELD if is_held else RunState.RUNNING if claimed else RunState.QUEUED),
+            _HELD if is_held else _RUNNING if claimed else _QUEUED,
             1 if claimed else 0,
             run.created_at,
             run.created_at if claimed else None,
@@ -360,7 +369,7 @@ class SqliteWrites:
 
     def _queue_parameters(self, process_id: str, run: NewRun) -> tuple[Any, ...]:
         due_at = run.created_at if run.due_at is None else run.due_at
-        return (self._namespace, run.run_id, run.workflow, due_at, process_id if run.is_claimed else None)
+        return (run.run_id, run.workflow, due_at, process_id if run.is_claimed else None)
 
     def _insert_another(self, connection: sqlite3.Connection, row: DeliveryRow, outcome: str) -> None:
         """Keep a delivery of an event that has one already; where it has enough, only count it."""
@@ -386,7 +395,6 @@ class SqliteWrites:
 
     def _delivery_parameters(self, row: DeliveryRow, outcome: str) -> tuple[Any, ...]:
         return (
-            self._namespace,
             row.source,
             row.event_id,
             row.delivery_id,

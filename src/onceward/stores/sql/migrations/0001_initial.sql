@@ -37,7 +37,8 @@ create index {i}event_body on {t}event (namespace, source, content_hash) where i
 
 -- One HTTP request that carried an event; with several events it has a row for each, its parts.
 -- Delivery ids grow with time, so that rows are appended. The body is in the first part; null
--- there means that the event's payload is the body.
+-- there means that the event's payload is the body. Not "outcome in (...)": SQLite would build that
+-- list anew for each row.
 create table {t}delivery (
     received_at {int} not null,
     sent_at {int},
@@ -47,7 +48,7 @@ create table {t}delivery (
     delivery_id {key} not null,
     source {key} not null,
     event_id {key} not null,
-    outcome {key} not null check (outcome in ('accepted', 'duplicate', 'clash')),
+    outcome {key} not null check (outcome = 'accepted' or outcome = 'duplicate' or outcome = 'clash'),
     content_hash {key} not null,
     request text,
     body {bytes},

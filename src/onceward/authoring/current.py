@@ -40,10 +40,14 @@ class Session(Protocol):
     generation: int
     attempt: int
     workflow_name: str
-    business: tuple[str, ...]  # what keys of scope "business" are made of
     is_sync: bool  # the workflow is a plain function in a thread
     loop: asyncio.AbstractEventLoop
     made: MadeCalls  # calls of verbs, until they are begun
+
+    @property
+    def business(self) -> tuple[str, ...]:
+        """Give what keys of scope ``"business"`` are made of."""
+        ...
 
     @property
     def is_recalling(self) -> bool:

@@ -73,6 +73,32 @@ class Execution(Journal):
         confirmed_at: when the store said that the run is ours.
     """
 
+    __slots__ = (
+        "_deadline",
+        "_history",
+        "_is_begun",
+        "_parking",
+        "_verbs",
+        "_waits",
+        "began_at",
+        "branches",
+        "called",
+        "calls",
+        "cancel",
+        "event",
+        "is_sync",
+        "made",
+        "questions",
+        "recall",
+        "root",
+        "steps_in_flight",
+        "told",
+        "trace",
+        "undoing",
+        "unseen",
+        "workflow",
+    )
+
     def __init__(
         self,
         worker: Worker,
@@ -85,9 +111,6 @@ class Execution(Journal):
         super().__init__(worker, run, history, confirmed_at)
         self.event = Event(event, run.input, is_stale=run.is_stale)
         self.workflow = workflow
-        self.business = business_parts(
-            worker.settings.namespace, run.workflow, run.key, run.source, run.event_id
-        )
         self.trace = event.trace
         self.is_sync = not workflow.is_async
         self.root: asyncio.Task[None] | None = None
@@ -243,6 +266,12 @@ class Execution(Journal):
         """Leave memory at the next boundary between steps, charging nothing."""
         if not self.steps_in_flight:
             self.stop("release")
+
+    @property
+    def business(self) -> tuple[str, ...]:
+        """Give what keys of scope ``"business"`` are made of."""
+        run = self.run
+        return business_parts(self.worker.settings.namespace, run.workflow, run.key, run.source, run.event_id)
 
     @property
     def parking(self) -> Parking:

@@ -38,6 +38,10 @@ AHEAD = 64
 until the code sees it comes before it, as they do."""
 
 
+NOTHING_RECORDED: Mapping[str, Any] = {}
+"""What the records of a step with default options say of them."""
+
+
 class Journal:
     """The writing half of a loaded run.
 
@@ -54,6 +58,29 @@ class Journal:
         hold_reason: why it is to be held, if it is.
         hold_record: the record that is saved with the hold, so that a crash cannot part them.
     """
+
+    __slots__ = (
+        "_ahead",
+        "_confirmed_at",
+        "_latest",
+        "_pending",
+        "_previous",
+        "_seq",
+        "_window",
+        "attempt",
+        "generation",
+        "has_waits",
+        "hold_reason",
+        "hold_record",
+        "is_ending",
+        "loop",
+        "run",
+        "run_id",
+        "stopping",
+        "whole",
+        "worker",
+        "workflow_name",
+    )
 
     recall: Recall
 
@@ -212,19 +239,39 @@ class Journal:
         started_at: Millis,
         *,
         record: StepRow | None = None,
-        **more: Any,
+        tries: int = 1,
+        output: str | None = None,
+        error: str | None = None,
+        wake_at: Millis | None = None,
+        child_run_id: str | None = None,
+        begun: str | None = None,
+        recorded: Mapping[str, Any] = NOTHING_RECORDED,
     ) -> StepRow:
-        """Give a step's next record; it goes on from *record*, if there is one."""
-        is_open = state is StepState.OPEN
+        """Give a step's next record; it goes on from *record*, if there is one.
+
+        Args:
+            key: which step.
+            kind: of the step.
+            state: what became of it.
+            started_at: when it began; of a step with a record that says when.
+            record: the one before.
+            tries: how often it was tried.
+            output: its result as JSON text.
+            error: of its last failed try, likewise.
+            wake_at: until when it waits.
+            child_run_id: the run that it started or called; by default that of *record*.
+            begun: what is kept of a try without a saved end; by default that of *record*.
+            recorded: what its records say of its options; by default what *record* says.
+        """
         if record is not None:
             started_at = record.started_at
-            more.setdefault("child_run_id", record.child_run_id)
-            more = {**_kept_facts(record), **more}
-            more.setdefault("begun", record.begun)
+            child_run_id = child_run_id or record.child_run_id
+            begun = begun or record.begun
+            recorded = recorded or _kept_facts(record)
         self._seq += 1
         if self._seq == self._ahead:
             self._seq += 1
-        return StepRow(
+        row = StepRow(
             name=key.name,
             item=key.item,
             ordinal=key.ordinal,
@@ -233,9 +280,15 @@ class Journal:
             state=state,
             attempt=self.attempt,
             started_at=started_at,
-            ended_at=None if is_open else self.worker.now_ms(),
-            **more,
+            ended_at=None if state is StepState.OPEN else self.worker.now_ms(),
+            tries=tries,
+            output=output,
+            error=error,
+            wake_at=wake_at,
+            child_run_id=child_run_id,
+            begun=begun,
         )
+        return msgspec.structs.replace(row, **recorded) if recorded else row
 
     def maker_of(self, record: StepRow | None) -> tuple[str, int]:
         """Give the run and generation that made what a record tells of: of a copy not this one."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -38,8 +37,7 @@ UNDO = "undo"
 """The kind of the records of undoing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A step as the code calls it in this go.
 
     Attributes:
@@ -62,9 +60,35 @@ class Call:
     kind: str = "run"
     of: StepKey | None = None
 
-    def row(self, execution: Execution, state: StepState, started_at: Millis, **more: Any) -> StepRow:
+    def __str__(self) -> str:
+        """Give what its result is called in messages."""
+        return f"The result of step {str(self.key)!r}"
+
+    def row(
+        self,
+        execution: Execution,
+        state: StepState,
+        started_at: Millis,
+        *,
+        tries: int,
+        output: str | None = None,
+        error: str | None = None,
+        wake_at: Millis | None = None,
+        begun: str | None = None,
+    ) -> StepRow:
         """Give the step's next record, with what its records say of its options."""
-        return execution.row(self.key, self.kind, state, started_at, **more, **self.options.recorded)
+        return execution.row(
+            self.key,
+            self.kind,
+            state,
+            started_at,
+            tries=tries,
+            output=output,
+            error=error,
+            wake_at=wake_at,
+            begun=begun,
+            recorded=self.options.recorded,
+        )
 
     async def look(self, execution: Execution, begun: Begun) -> Any:
         """Give what the step's check function says, called with the step's arguments."""
@@ -255,7 +279,7 @@ class _Tries:
             raise not_awaited(forgotten, f"the body of step {str(call.key)!r}")
         return call.facts.result.round_trip(
             value if call.kind != UNDO else None,  # nobody asks for what an undo returns
-            what=f"The result of step {str(call.key)!r}",
+            what=call,
             limit_bytes=execution.worker.settings.value_bytes_max,
         )
 

@@ -215,7 +215,7 @@ class Undoing:
             begun = msgspec.structs.replace(begun, why=why)
         way = call.options.unknown if call.options.if_unknown == "check" else "ask"
         options = dataclasses.replace(call.options, unknown=way)
-        looked = dataclasses.replace(call, key=key, kind=UNDO, options=options, of=call.key)
+        looked = msgspec.structs.replace(call, key=key, kind=UNDO, options=options, of=call.key)
         found = await settle(execution, looked, begun, 0, row.started_at)
         told = _Told(found.happened, msgspec.Raw((found.text or "null").encode()))
         saved = execution.row(

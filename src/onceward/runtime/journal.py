@@ -148,11 +148,12 @@ class Journal:
         pending.steps[key] = row
         is_whole = row.state is not StepState.DONE or key in self.whole
         self._latest[key] = row if is_whole else None
+        gathered = pending.advance.accepts
         for accept in accepts or ():
             # One commit brings an event once (RULINGS 4). What a step beside this one said under an id
             # of theirs stays, as it would if that were committed already.
-            if accept.event.content_hash is None or not any(map(accept.is_same_event, pending.accepts)):
-                pending.accepts.append(accept)
+            if accept.event.content_hash is None or not any(map(accept.is_same_event, gathered)):
+                gathered.append(accept)
         if row.state is not StepState.OPEN:
             self._progressed()
 
@@ -160,7 +161,7 @@ class Journal:
         if self.run.crashes:
             self.run.crashes = 0  # a new checkpoint: it is not what kills its holders
             pending = self.operation()
-            pending.move = ending.move_of(self, self.run.state)
+            pending.advance.move = ending.move_of(self, self.run.state)
             pending.future.add_done_callback(lambda _: self.worker.cleared(self.run_id))
 
     async def durable(self) -> None:
@@ -345,7 +346,7 @@ class Journal:
             wake_at = record.wake_at if record is not None and kind == "sleep" else None
             self.save(self.row(key, kind, StepState.CUT, now, record=record, tries=tries, wake_at=wake_at))
             if kind == "wait":
-                self.operation().done_waits.append(DoneWait(key))
+                self.operation().advance.done_waits.append(DoneWait(key))
 
 
 def _kept_facts(record: StepRow) -> dict[str, Any]:

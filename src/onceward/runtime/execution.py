@@ -420,7 +420,8 @@ class Execution(Journal):
         caller: object,
     ) -> Any:
         """Give a step's saved result, or run it, try by try, and save what comes of it."""
-        key = self._enter(name, item, caller)
+        task = asyncio.current_task(self.loop)
+        key = self._enter(name, item, caller or task)
         try:  # as in `_verb`, without what a context manager costs each step
             if options.undo is not None:
                 self.undoing.note(self, key, function, args, kwargs, options)
@@ -433,7 +434,7 @@ class Execution(Journal):
             if record is not None and record.state is not StepState.OPEN:
                 return self.answer(record, facts.result)
             call = Call(key, function, facts, args, kwargs, options, options.kind)
-            return await run_step(self, call, record)
+            return await run_step(self, call, record, task)
         except asyncio.CancelledError as error:
             self._note_cut(key, options.kind, error)
             raise

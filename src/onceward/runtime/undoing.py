@@ -197,7 +197,7 @@ class Undoing:
             function, place = undo.function, key_place(undo.function)
             facts = FunctionFacts(is_coroutine_function(function), codec.codec_for(Any), place)
             own = Call(key, function, facts, args, kwargs, undo.options, UNDO)
-            await run_step(execution, own, record)
+            await run_step(execution, own, record, asyncio.current_task(execution.loop))
         self._undone[call.key] = None
         return True
 

@@ -23,8 +23,8 @@ class _Clocks:
 @pytest.mark.parametrize("jump", [HOUR, -HOUR, JUMP_MS + 1, -JUMP_MS - 1])
 def test_a_jump_of_this_hosts_clock_is_not_followed_and_one_of_a_server_is(jump: int) -> None:
     clocks = _Clocks()
-    own = StoreClock(lambda: clocks.store, lambda: clocks.passed)
-    servers = StoreClock(lambda: clocks.store, lambda: clocks.passed, follows=True)
+    own = StoreClock(lambda: clocks.store, lambda: clocks.passed * 1_000_000)
+    servers = StoreClock(lambda: clocks.store, lambda: clocks.passed * 1_000_000, follows=True)
     clocks.run(5_000)
     clocks.store += jump
 
@@ -37,7 +37,8 @@ def test_a_jump_of_this_hosts_clock_is_not_followed_and_one_of_a_server_is(jump:
 def test_drift_is_followed_by_both(caplog: pytest.LogCaptureFixture) -> None:
     clocks = _Clocks()
     both = [
-        StoreClock(lambda: clocks.store, lambda: clocks.passed, follows=follows) for follows in (False, True)
+        StoreClock(lambda: clocks.store, lambda: clocks.passed * 1_000_000, follows=follows)
+        for follows in (False, True)
     ]
     clocks.run(60_000)
     clocks.store += 1_500

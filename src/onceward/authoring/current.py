@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
+import msgspec
+
 from onceward.authoring.keys import KeyScope
 from onceward.authoring.made import MadeCalls
 from onceward.core import errors
@@ -40,10 +42,14 @@ class Session(Protocol):
     generation: int
     attempt: int
     workflow_name: str
-    business: tuple[str, ...]  # what keys of scope "business" are made of
     is_sync: bool  # the workflow is a plain function in a thread
     loop: asyncio.AbstractEventLoop
     made: MadeCalls  # calls of verbs, until they are begun
+
+    @property
+    def business(self) -> tuple[str, ...]:
+        """Give what keys of scope ``"business"`` are made of."""
+        ...
 
     @property
     def is_recalling(self) -> bool:
@@ -129,43 +135,20 @@ class Session(Protocol):
         ...
 
 
-class Frame:
+class Frame(msgspec.Struct, eq=False):
     """A step's body in progress: where its emits gather and what key it hands to others."""
 
-    __slots__ = (
-        "accepts",
-        "is_over",
-        "is_transaction",
-        "key",
-        "key_scope",
-        "made",
-        "nested",
-        "posts",
-        "requests",
-        "session",
-        "try_number",
-    )
-
-    def __init__(
-        self,
-        session: Session,
-        key: StepKey,
-        try_number: int,
-        key_scope: KeyScope = "step",
-        *,
-        is_transaction: bool = False,
-    ) -> None:
-        self.is_transaction = is_transaction
-        self.session = session
-        self.key = key
-        self.try_number = try_number
-        self.key_scope: KeyScope = key_scope
-        self.requests: dict[tuple[str, str], int] = {}
-        self.accepts: list[Accept] = []
-        self.posts = 0  # what the body emitted and started within transactions of its own
-        self.nested: dict[str, int] = {}
-        self.is_over = False  # what a task that outlives the body emits would be lost
-        self.made: MadeCalls | None = None  # the body's calls of verbs, from the first on
+    session: Session
+    key: StepKey
+    try_number: int
+    key_scope: KeyScope = "step"
+    is_transaction: bool = False
+    requests: dict[tuple[str, str], int] = {}
+    accepts: list[Accept] = []
+    posts: int = 0  # what the body emitted and started within transactions of its own
+    nested: dict[str, int] = {}
+    is_over: bool = False  # what a task that outlives the body emits would be lost
+    made: MadeCalls | None = None  # the body's calls of verbs, from the first on
 
     @property
     def idempotency_key(self) -> str:

@@ -140,6 +140,11 @@ class Workflow(Generic[P, R]):
         """Give how the result is stored, by the function's return annotation."""
         return codec.codec_for(return_annotation(self.function))
 
+    @functools.cached_property
+    def result_name(self) -> str:
+        """Give what the result is called in messages."""
+        return f"The result of workflow {self.name!r}"
+
     def check(self) -> None:
         """Refuse, before any run, annotations of which no value could be stored.
 

@@ -76,13 +76,13 @@ class Codec:
         """Say whether its values follow the rules of `encode_plain`."""
         return self._encode is None
 
-    def encode(self, value: Any, *, what: str, limit_bytes: int, role: Role = "result") -> str:
+    def encode(self, value: Any, *, what: object, limit_bytes: int, role: Role = "result") -> str:
         """Give the JSON text of a value; refuses what `round_trip` refuses."""
         if self._encode is None:
             return encode_plain(value, what=what, limit_bytes=limit_bytes, role=role)
         return self.round_trip(value, what=what, limit_bytes=limit_bytes)[0]
 
-    def decode(self, text: str, *, what: str = "A stored value") -> Any:
+    def decode(self, text: str, *, what: object = "A stored value") -> Any:
         """Give the value of a stored text; *what* names it in messages.
 
         Raises:
@@ -119,7 +119,7 @@ class Codec:
             return f"{annotation_text(self.annotation)} is expected: {_reason_of(error)}"
         return None
 
-    def round_trip(self, value: Any, *, what: str, limit_bytes: int) -> tuple[str, Any]:
+    def round_trip(self, value: Any, *, what: object, limit_bytes: int) -> tuple[str, Any]:
         """Give the JSON text of a value and the value read back from it, equal and of the same types.
 
         The one given back shares nothing that can change with the one given. An int in a place
@@ -127,7 +127,7 @@ class Codec:
 
         Args:
             value: what the function returned.
-            what: whose value it is, for messages, e.g. ``"The result of step 'charge'"``.
+            what: whose value it is, e.g. ``"The result of step 'charge'"``; its text is asked for by messages only.
             limit_bytes: the most bytes the text may have as UTF-8.
 
         Raises:
@@ -152,7 +152,7 @@ class Codec:
             raise self._error(difference, what)
         return text, decoded
 
-    def _refusal(self, value: Any, what: str, error: Exception) -> NotStorable:
+    def _refusal(self, value: Any, what: object, error: Exception) -> NotStorable:
         """Give the error for a value that could not be encoded or read back, with the best place known."""
         fault = first_fault(value, reason=_leaf_reason)
         if fault is None:
@@ -160,7 +160,7 @@ class Codec:
             fault = Fault(place.strip("`") or "$", value, f"does not fit: {reason}")
         return self._error(fault, what)
 
-    def _error(self, fault: Fault, what: str) -> NotStorable:
+    def _error(self, fault: Fault, what: object) -> NotStorable:
         return not_storable(
             what,
             fault,

@@ -59,13 +59,13 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-def encode_plain(value: Any, *, what: str, limit_bytes: int, role: Role = "result") -> str:
+def encode_plain(value: Any, *, what: object, limit_bytes: int, role: Role = "result") -> str:
     """Give a plain value as JSON text that `decode_plain` reads back equal, types included.
 
     Args:
         value: None, bool, int of at most 4,300 digits (its sign counted), finite float, str, list, dict with str keys,
             nested at most 200 deep; exactly these types and no subclasses.
-        what: whose value it is, for messages, e.g. ``"The result of step 'charge'"``.
+        what: whose value it is, e.g. ``"The result of step 'charge'"``; its text is asked for by messages only.
         limit_bytes: the most bytes the text may have as UTF-8.
         role: what it is for, on which the advice depends.
 
@@ -84,12 +84,12 @@ def encode_plain(value: Any, *, what: str, limit_bytes: int, role: Role = "resul
     return encoded.decode()
 
 
-def encode_payload(payload: Any, *, what: str, limit_bytes: int) -> str:
+def encode_payload(payload: Any, *, what: object, limit_bytes: int) -> str:
     """Give the payload of an event as JSON text; refuses what `encode_plain` refuses."""
     return encode_plain(payload, what=what, limit_bytes=limit_bytes, role="payload")
 
 
-def decode_plain(text: str, *, what: str = "A stored value") -> Any:
+def decode_plain(text: str, *, what: object = "A stored value") -> Any:
     """Give the value of a text that `encode_plain` wrote; *what* names it in messages.
 
     Raises:
@@ -105,7 +105,7 @@ def decode_plain(text: str, *, what: str = "A stored value") -> Any:
         ) from error
 
 
-def round_trip_plain(value: Any, *, what: str, limit_bytes: int) -> tuple[str, Any]:
+def round_trip_plain(value: Any, *, what: object, limit_bytes: int) -> tuple[str, Any]:
     """Give the text of `encode_plain` and a value read back from it, which shares nothing with *value*."""
     if value is None:
         return "null", None
@@ -113,7 +113,7 @@ def round_trip_plain(value: Any, *, what: str, limit_bytes: int) -> tuple[str, A
     return text, value if type(value) in _SCALARS else _decode(text)
 
 
-def too_large(what: str, size_bytes: int, limit_bytes: int, *, at_least: bool = False) -> ValueTooLarge:
+def too_large(what: object, size_bytes: int, limit_bytes: int, *, at_least: bool = False) -> ValueTooLarge:
     """Give the error for a value whose text exceeds the limit, with both figures."""
     return ValueTooLarge(
         f"{what} takes {'more than ' if at_least else ''}{size_bytes:,} bytes as JSON; the limit is {limit_bytes:,}.",
@@ -122,7 +122,7 @@ def too_large(what: str, size_bytes: int, limit_bytes: int, *, at_least: bool = 
     )
 
 
-def not_storable(what: str, fault: Fault, *, means: str, todo: str) -> NotStorable:
+def not_storable(what: object, fault: Fault, *, means: str, todo: str) -> NotStorable:
     """Give the error for a value of which a part cannot be stored, with the part's place."""
     return NotStorable(f"{what} cannot be stored: {fault.path} {fault.reason}.", means=means, todo=todo)
 
@@ -177,7 +177,7 @@ def _is_plain(value: Any, limit_bytes: int) -> bool:
 
 
 def _refusal(
-    value: Any, what: str, limit_bytes: int, role: Role, error: Exception | None = None
+    value: Any, what: object, limit_bytes: int, role: Role, error: Exception | None = None
 ) -> NotStorable:
     fault = first_fault(value, reason=_reason, parts_of=_plain_parts)
     if fault is None and error is None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from onceward.authoring.current import Frame, frame_var
@@ -64,16 +64,20 @@ async def run_body(
         frame_var.reset(token)
 
 
-async def call_body(
+def call_body(
     execution: Execution,
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     is_async: bool,
+) -> Awaitable[Any]:
+    """Call a function as a step's body, or as a part of one: a plain one in a thread, once it is awaited."""
+    return function(*args, **kwargs) if is_async else _in_thread(execution, function, args, kwargs)
+
+
+async def _in_thread(
+    execution: Execution, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a function as a step's body, or as a part of one: a plain one in a thread."""
-    if is_async:
-        return await function(*args, **kwargs)
     while True:
         try:
             value = await execution.worker.step_threads.run(

@@ -13,6 +13,8 @@ import functools
 import threading
 from typing import Any
 
+import msgspec
+
 from onceward.core import errors
 from onceward.core.model import StepKey
 from onceward.core.texts import checked_step
@@ -22,26 +24,20 @@ LAST_WORDS_ROUNDS = 8
 end that is known to the round."""
 
 
-class _User:
+class _User(msgspec.Struct, eq=False):
     """A branch of the code: a task or thread that called verbs of the run."""
 
-    __slots__ = ("branch", "calls", "ended_before", "has_ended")
-
-    def __init__(self, branch: object) -> None:
-        self.branch = branch
-        self.calls = 0
-        self.has_ended = False
-        self.ended_before: int | None = None  # the number that a task made after its end exceeds
+    branch: object
+    calls: int = 0
+    has_ended: bool = False
+    ended_before: int | None = None  # the number that a task made after its end exceeds
 
 
-class _Use:
+class _Use(msgspec.Struct, eq=False):
     """Who used a name last, and how often it was used."""
 
-    __slots__ = ("count", "user")
-
-    def __init__(self, user: _User) -> None:
-        self.count = 1
-        self.user = user
+    user: _User
+    count: int = 1
 
 
 class Branches:

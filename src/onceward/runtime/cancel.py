@@ -10,6 +10,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from onceward.core import errors
 from onceward.core.model import StepKey
 from onceward.core.states import StepState
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("onceward.run")
 
 
-class Cancel:
+class Cancel(msgspec.Struct, eq=False):
     """The cancellation of one run.
 
     Attributes:
@@ -29,12 +31,9 @@ class Cancel:
         waits: steps that wait to be told.
     """
 
-    __slots__ = ("is_delivered", "is_on", "waits")
-
-    def __init__(self, *, is_on: bool, is_delivered: bool) -> None:
-        self.is_on = is_on
-        self.is_delivered = is_delivered
-        self.waits: list[tuple[StepKey, str, asyncio.Future[None]]] = []
+    is_on: bool
+    is_delivered: bool
+    waits: list[tuple[StepKey, str, asyncio.Future[None]]] = []
 
     @property
     def is_due(self) -> bool:

@@ -63,7 +63,7 @@ def held_move(run: RunRow, now: Millis, reason: str) -> RunMove:
 def hold_unreadable(worker: Worker, run: RunRow) -> None:
     """Hold a run whose records cannot be read: damaged rows must not stop the others (F27)."""
     pending = PendingAdvance(run.run_id, run.generation, run.fence, worker.loop)
-    pending.move = held_move(run, worker.now_ms(), "damaged: its saved steps cannot be read")
+    pending.advance.move = held_move(run, worker.now_ms(), "damaged: its saved steps cannot be read")
     worker.committer.add(pending)
     _log.error(
         "run %s of %s is held: its saved steps cannot be read",

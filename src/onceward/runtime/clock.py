@@ -8,6 +8,7 @@ would each take the other's lease for ended, again and again.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
@@ -36,39 +37,38 @@ def wall_ms() -> Millis:
     return time.time_ns() // 1_000_000
 
 
-def monotonic_ms() -> Millis:
-    """Give a clock of the host that never jumps, in milliseconds; time that the host slept counts."""
-    return time.clock_gettime_ns(_NEVER_SET) // 1_000_000
+monotonic_ns: Callable[[], int] = functools.partial(time.clock_gettime_ns, _NEVER_SET)
+"""Gives a clock of the host that never jumps, in nanoseconds; time that the host slept counts."""
 
 
 class StoreClock:
     """The store's time as this process knows it.
 
     Args:
-        monotonic: a clock that never jumps, in milliseconds.
         reference: the store's own clock.
+        monotonic: a clock that never jumps, in nanoseconds.
         follows: whether every process asks one server for that; else a jump is this host's own affair.
     """
 
     def __init__(
         self,
         reference: Callable[[], Millis] = wall_ms,
-        monotonic: Callable[[], Millis] = monotonic_ms,
+        monotonic: Callable[[], int] = monotonic_ns,
         *,
         follows: bool = False,
     ) -> None:
         self._follows = follows
         self._monotonic = monotonic
         self._reference = reference
-        self._offset = reference() - monotonic()
+        self._offset = reference() - monotonic() // 1_000_000
 
     def now_ms(self) -> Millis:
         """Give the store's time in Unix milliseconds."""
-        return self._monotonic() + self._offset
+        return self._monotonic() // 1_000_000 + self._offset
 
     def refresh(self) -> bool:
         """Look at the store's clock again; small drift is followed. Say whether a jump was."""
-        drift = self._reference() - self._monotonic() - self._offset
+        drift = self._reference() - self.now_ms()
         is_jump = abs(drift) > JUMP_MS
         if is_jump:
             _log.warning(

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from onceward.core import errors
 from onceward.core.awaiting import places_of_batch
-from onceward.core.model import DoneWait, EventRow, PromiseRow, StepKey, StepRow, WaitRow
+from onceward.core.model import EventRow, StepKey, StepRow
 from onceward.core.ports import (
     Accept,
     Accepted,
@@ -30,7 +30,6 @@ from onceward.core.ports import (
     Claim,
     Claimed,
     RunFilter,
-    RunMove,
     Store,
 )
 from onceward.runtime.commits import Commits, Writer
@@ -63,32 +62,12 @@ class _Durable(asyncio.Future[bool]):
 class PendingAdvance:
     """What one run wants committed next; it grows until a batch takes it."""
 
-    __slots__ = (
-        "accepts",
-        "confirmed_at",
-        "done_waits",
-        "fence",
-        "future",
-        "generation",
-        "is_durable",
-        "is_taken",
-        "move",
-        "promises",
-        "run_id",
-        "steps",
-        "waits",
-    )
+    __slots__ = ("advance", "confirmed_at", "future", "is_durable", "is_taken", "run_id", "steps")
 
     def __init__(self, run_id: str, generation: int, fence: int, loop: asyncio.AbstractEventLoop) -> None:
         self.run_id = run_id
-        self.generation = generation
-        self.fence = fence
-        self.steps: dict[StepKey, StepRow] = {}
-        self.accepts: list[Accept] = []
-        self.move: RunMove | None = None
-        self.waits: list[WaitRow] = []
-        self.done_waits: list[DoneWait] = []
-        self.promises: list[PromiseRow] = []
+        self.advance = Advance(run_id, generation, fence)
+        self.steps: dict[StepKey, StepRow] = {}  # of the advance, the last record of each
         self.is_taken = False
         self.is_durable = False
         self.confirmed_at = 0.0  # when the store still said that the run is ours, by `elapsed_s`
@@ -97,17 +76,8 @@ class PendingAdvance:
     def to_advance(self) -> Advance:
         """Freeze what has gathered."""
         self.is_taken = True
-        return Advance(
-            self.run_id,
-            self.generation,
-            self.fence,
-            list(self.steps.values()),
-            self.accepts,
-            self.move,
-            self.waits,
-            self.done_waits,
-            self.promises,
-        )
+        self.advance.steps = list(self.steps.values())
+        return self.advance
 
 
 Taken: TypeAlias = tuple[list[Accepted], float]

@@ -156,7 +156,7 @@ def _result(execution: Execution, value: Any) -> Verdict:
     try:
         text = workflow.result_codec.encode(
             value,
-            what=f"The result of workflow {workflow.name!r}",
+            what=workflow.result_name,
             limit_bytes=execution.worker.settings.value_bytes_max,
         )
     except errors.OncewardError as error:
@@ -293,7 +293,7 @@ def move_of(execution: Journal, state: RunState, **changes: Any) -> RunMove:
     """Give the run's new mutable part: as it is, save for the state and *changes*."""
     run, now = execution.run, execution.worker.now_ms()
     is_end = state in TERMINAL
-    return RunMove(
+    move = RunMove(
         state=state,
         generation=run.generation,
         attempt=run.attempt,
@@ -308,15 +308,17 @@ def move_of(execution: Journal, state: RunState, **changes: Any) -> RunMove:
         wakes_run_id=run.parent_run_id if is_end and run.is_called else None,
         key=key_of(run),
         has_waits=execution.has_waits,
-        **changes,
     )
+    for name, value in changes.items():
+        setattr(move, name, value)
+    return move
 
 
 async def _end(execution: Execution, move: RunMove, records: Sequence[StepRow] = ()) -> None:
     """Commit the move together with whatever checkpoint still waits (RULINGS 5)."""
     execution.check_previous()
     pending = execution.operation()
-    pending.move = move
+    pending.advance.move = move
     for record in records:
         pending.steps[record.key] = record
     if not execution.is_ending:

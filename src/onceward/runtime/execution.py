@@ -73,6 +73,32 @@ class Execution(Journal):
         confirmed_at: when the store said that the run is ours.
     """
 
+    __slots__ = (
+        "_deadline",
+        "_history",
+        "_is_begun",
+        "_parking",
+        "_verbs",
+        "_waits",
+        "began_at",
+        "branches",
+        "called",
+        "calls",
+        "cancel",
+        "event",
+        "is_sync",
+        "made",
+        "questions",
+        "recall",
+        "root",
+        "steps_in_flight",
+        "told",
+        "trace",
+        "undoing",
+        "unseen",
+        "workflow",
+    )
+
     def __init__(
         self,
         worker: Worker,
@@ -85,9 +111,6 @@ class Execution(Journal):
         super().__init__(worker, run, history, confirmed_at)
         self.event = Event(event, run.input, is_stale=run.is_stale)
         self.workflow = workflow
-        self.business = business_parts(
-            worker.settings.namespace, run.workflow, run.key, run.source, run.event_id
-        )
         self.trace = event.trace
         self.is_sync = not workflow.is_async
         self.root: asyncio.Task[None] | None = None
@@ -245,6 +268,12 @@ class Execution(Journal):
             self.stop("release")
 
     @property
+    def business(self) -> tuple[str, ...]:
+        """Give what keys of scope ``"business"`` are made of."""
+        run = self.run
+        return business_parts(self.worker.settings.namespace, run.workflow, run.key, run.source, run.event_id)
+
+    @property
     def parking(self) -> Parking:
         """Give the parked branches; made when the first of them parks."""
         if self._parking is None:
@@ -391,7 +420,8 @@ class Execution(Journal):
         caller: object,
     ) -> Any:
         """Give a step's saved result, or run it, try by try, and save what comes of it."""
-        key = self._enter(name, item, caller)
+        task = asyncio.current_task(self.loop)
+        key = self._enter(name, item, caller or task)
         try:  # as in `_verb`, without what a context manager costs each step
             if options.undo is not None:
                 self.undoing.note(self, key, function, args, kwargs, options)
@@ -404,7 +434,7 @@ class Execution(Journal):
             if record is not None and record.state is not StepState.OPEN:
                 return self.answer(record, facts.result)
             call = Call(key, function, facts, args, kwargs, options, options.kind)
-            return await run_step(self, call, record)
+            return await run_step(self, call, record, task)
         except asyncio.CancelledError as error:
             self._note_cut(key, options.kind, error)
             raise

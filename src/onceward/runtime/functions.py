@@ -7,8 +7,8 @@ import inspect
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FunctionType
-from typing import Any
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
 
 from onceward.authoring.keys import KeyPlace, key_place
 from onceward.core import codec
@@ -30,8 +30,17 @@ class FunctionFacts:
     key_place: KeyPlace | None
 
 
-_facts: weakref.WeakKeyDictionary[Any, tuple[Any, FunctionFacts]] = weakref.WeakKeyDictionary()
-# By function, or by code with the annotations that it had.
+class _Known(NamedTuple):
+    """What is known of a function, or of code with the annotations that it had."""
+
+    of: weakref.ref[Any]
+    annotations: Any
+    facts: FunctionFacts
+
+
+# By the id of the function or code, which is forgotten with it: code is compared and hashed by all that
+# is in it, which takes longer than the rest of this.
+_known: dict[int, _Known] = {}
 
 
 def facts_of(function: Callable[..., Any]) -> FunctionFacts:
@@ -41,15 +50,14 @@ def facts_of(function: Callable[..., Any]) -> FunctionFacts:
         ConfigError: its return annotation cannot be stored.
     """
     anchor, annotations = _anchor(function)
-    try:
-        known, found = _facts[anchor]
-        if known == annotations:
-            return found
-    except (KeyError, TypeError):
-        pass
+    place = id(anchor)
+    known = _known.get(place)
+    if known is not None and (known.annotations is annotations or known.annotations == annotations):
+        return known.facts
     found = _look(function)
     with contextlib.suppress(TypeError):  # a callable that cannot be referred to weakly
-        _facts[anchor] = annotations, found
+        of = weakref.ref(anchor, lambda _: _known.pop(place, None))
+        _known[place] = _Known(of, annotations, found)
     return found
 
 
@@ -60,7 +68,7 @@ def _anchor(function: Any) -> tuple[Any, Any]:
     code around it; the function of the one and the code of the other stay. What a function inside
     another is annotated with may differ from run to run.
     """
-    anchor = getattr(function, "__func__", function)
+    anchor = function.__func__ if type(function) is MethodType else function
     if (
         type(anchor) is FunctionType
         and anchor.__defaults__ is None

@@ -38,6 +38,10 @@ AHEAD = 64
 until the code sees it comes before it, as they do."""
 
 
+NOTHING_RECORDED: Mapping[str, Any] = {}
+"""What the records of a step with default options say of them."""
+
+
 class Journal:
     """The writing half of a loaded run.
 
@@ -54,6 +58,29 @@ class Journal:
         hold_reason: why it is to be held, if it is.
         hold_record: the record that is saved with the hold, so that a crash cannot part them.
     """
+
+    __slots__ = (
+        "_ahead",
+        "_confirmed_at",
+        "_latest",
+        "_pending",
+        "_previous",
+        "_seq",
+        "_window",
+        "attempt",
+        "generation",
+        "has_waits",
+        "hold_reason",
+        "hold_record",
+        "is_ending",
+        "loop",
+        "run",
+        "run_id",
+        "stopping",
+        "whole",
+        "worker",
+        "workflow_name",
+    )
 
     recall: Recall
 
@@ -121,11 +148,12 @@ class Journal:
         pending.steps[key] = row
         is_whole = row.state is not StepState.DONE or key in self.whole
         self._latest[key] = row if is_whole else None
+        gathered = pending.advance.accepts
         for accept in accepts or ():
             # One commit brings an event once (RULINGS 4). What a step beside this one said under an id
             # of theirs stays, as it would if that were committed already.
-            if accept.event.content_hash is None or not any(map(accept.is_same_event, pending.accepts)):
-                pending.accepts.append(accept)
+            if accept.event.content_hash is None or not any(map(accept.is_same_event, gathered)):
+                gathered.append(accept)
         if row.state is not StepState.OPEN:
             self._progressed()
 
@@ -133,7 +161,7 @@ class Journal:
         if self.run.crashes:
             self.run.crashes = 0  # a new checkpoint: it is not what kills its holders
             pending = self.operation()
-            pending.move = ending.move_of(self, self.run.state)
+            pending.advance.move = ending.move_of(self, self.run.state)
             pending.future.add_done_callback(lambda _: self.worker.cleared(self.run_id))
 
     async def durable(self) -> None:
@@ -212,19 +240,39 @@ class Journal:
         started_at: Millis,
         *,
         record: StepRow | None = None,
-        **more: Any,
+        tries: int = 1,
+        output: str | None = None,
+        error: str | None = None,
+        wake_at: Millis | None = None,
+        child_run_id: str | None = None,
+        begun: str | None = None,
+        recorded: Mapping[str, Any] = NOTHING_RECORDED,
     ) -> StepRow:
-        """Give a step's next record; it goes on from *record*, if there is one."""
-        is_open = state is StepState.OPEN
+        """Give a step's next record; it goes on from *record*, if there is one.
+
+        Args:
+            key: which step.
+            kind: of the step.
+            state: what became of it.
+            started_at: when it began; of a step with a record that says when.
+            record: the one before.
+            tries: how often it was tried.
+            output: its result as JSON text.
+            error: of its last failed try, likewise.
+            wake_at: until when it waits.
+            child_run_id: the run that it started or called; by default that of *record*.
+            begun: what is kept of a try without a saved end; by default that of *record*.
+            recorded: what its records say of its options; by default what *record* says.
+        """
         if record is not None:
             started_at = record.started_at
-            more.setdefault("child_run_id", record.child_run_id)
-            more = {**_kept_facts(record), **more}
-            more.setdefault("begun", record.begun)
+            child_run_id = child_run_id or record.child_run_id
+            begun = begun or record.begun
+            recorded = recorded or _kept_facts(record)
         self._seq += 1
         if self._seq == self._ahead:
             self._seq += 1
-        return StepRow(
+        row = StepRow(
             name=key.name,
             item=key.item,
             ordinal=key.ordinal,
@@ -233,9 +281,15 @@ class Journal:
             state=state,
             attempt=self.attempt,
             started_at=started_at,
-            ended_at=None if is_open else self.worker.now_ms(),
-            **more,
+            ended_at=None if state is StepState.OPEN else self.worker.now_ms(),
+            tries=tries,
+            output=output,
+            error=error,
+            wake_at=wake_at,
+            child_run_id=child_run_id,
+            begun=begun,
         )
+        return msgspec.structs.replace(row, **recorded) if recorded else row
 
     def maker_of(self, record: StepRow | None) -> tuple[str, int]:
         """Give the run and generation that made what a record tells of: of a copy not this one."""
@@ -292,7 +346,7 @@ class Journal:
             wake_at = record.wake_at if record is not None and kind == "sleep" else None
             self.save(self.row(key, kind, StepState.CUT, now, record=record, tries=tries, wake_at=wake_at))
             if kind == "wait":
-                self.operation().done_waits.append(DoneWait(key))
+                self.operation().advance.done_waits.append(DoneWait(key))
 
 
 def _kept_facts(record: StepRow) -> dict[str, Any]:

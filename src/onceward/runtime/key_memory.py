@@ -47,7 +47,9 @@ async def begin(execution: Execution, key: StepKey, options: StepOptions, record
         since = await _earlier_use(execution, key, options) or now
     check(execution, key, options, since, tries)
     if record is None or since == now:
-        execution.save(execution.row(key, "run", StepState.OPEN, since, tries=tries, **options.recorded))
+        execution.save(
+            execution.row(key, "run", StepState.OPEN, since, tries=tries, recorded=options.recorded)
+        )
     return since
 
 
@@ -67,7 +69,7 @@ def check(execution: Execution, key: StepKey, options: StepOptions, since: Milli
     )
     error = json_text({"type": FORGOTTEN, "message": reason})
     execution.hold_record = execution.row(
-        key, "run", StepState.OPEN, since, tries=tries, error=error, **options.recorded
+        key, "run", StepState.OPEN, since, tries=tries, error=error, recorded=options.recorded
     )
     execution.hold_reason = reason
     execution.stop("hold")

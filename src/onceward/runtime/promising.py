@@ -48,7 +48,7 @@ async def promise(execution: Execution, key: StepKey, timeout_ms: Millis | None)
             output=json_text(token_hash),
         )
         execution.save(record)
-        execution.operation().promises.append(
+        execution.operation().advance.promises.append(
             PromiseRow(
                 token_hash, execution.run_id, execution.generation, *key, now, expires_at=record.wake_at
             )
@@ -84,7 +84,7 @@ async def _copied(execution: Execution, key: StepKey, record: StepRow, token_has
         # A restart that keeps it: the link that is out completes it still, now for this generation.
         now, expires_at = worker.now_ms(), record.wake_at
         row = PromiseRow(token_hash, run_id, execution.generation, *key, now, expires_at=expires_at)
-        execution.operation().promises.append(row)
+        execution.operation().advance.promises.append(row)
         await execution.durable()
     return token, token_hash, _time(record.wake_at), worker.settings.public_url
 

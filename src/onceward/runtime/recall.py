@@ -41,6 +41,29 @@ class Recall:
         quiet: called when the code is quiet and nothing saved is left to hand out.
     """
 
+    __slots__ = (
+        "_activity",
+        "_asked",
+        "_branches",
+        "_context",
+        "_fresh",
+        "_gone",
+        "_has_begun_anew",
+        "_has_diverged",
+        "_is_closed",
+        "_is_settled",
+        "_is_ticking",
+        "_last_ended_at",
+        "_left",
+        "_loop",
+        "_newcomers",
+        "_on_quiet",
+        "_patience",
+        "_records",
+        "_rounds",
+        "_waiting",
+    )
+
     def __init__(
         self,
         history: list[StepRow],
@@ -56,9 +79,6 @@ class Recall:
         self._branches = branches
         self._loop = loop
         self._context = context
-        # What the loop runs next. Empty while we are asked means that nothing is under way at all;
-        # uvloop does not show it, so there, and where other runs are busy, rounds are counted.
-        self._ready: Sized | None = getattr(loop, "_ready", None)
         self._on_quiet = quiet
         self._asked: set[StepKey] = set()
         self._waiting: dict[int, asyncio.Future[None]] = {}
@@ -221,7 +241,7 @@ class Recall:
             self._is_ticking = False
         elif seen != self._activity:
             self._begin_round()
-        elif self._rounds > 0 and (self._ready is None or self._ready):
+        elif self._rounds > 0 and not self._is_idle():
             self._rounds -= 1
             self._loop.call_soon(self._tick, seen)
         else:
@@ -229,6 +249,14 @@ class Recall:
             if self._is_ticking:
                 self._activity += 1
                 self._begin_round()
+
+    def _is_idle(self) -> bool:
+        """Say whether nothing is under way at all: the loop has nothing to run next.
+
+        uvloop does not show it, so there, and where other runs are busy, rounds are counted.
+        """
+        ready: Sized | None = getattr(self._loop, "_ready", None)
+        return ready is not None and not ready
 
     def _hand_out_next(self) -> bool:
         """Let one branch go on, or all newcomers; False when there was nothing to do now."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -38,8 +37,7 @@ UNDO = "undo"
 """The kind of the records of undoing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A step as the code calls it in this go.
 
     Attributes:
@@ -62,9 +60,35 @@ class Call:
     kind: str = "run"
     of: StepKey | None = None
 
-    def row(self, execution: Execution, state: StepState, started_at: Millis, **more: Any) -> StepRow:
+    def __str__(self) -> str:
+        """Give what its result is called in messages."""
+        return f"The result of step {str(self.key)!r}"
+
+    def row(
+        self,
+        execution: Execution,
+        state: StepState,
+        started_at: Millis,
+        *,
+        tries: int,
+        output: str | None = None,
+        error: str | None = None,
+        wake_at: Millis | None = None,
+        begun: str | None = None,
+    ) -> StepRow:
         """Give the step's next record, with what its records say of its options."""
-        return execution.row(self.key, self.kind, state, started_at, **more, **self.options.recorded)
+        return execution.row(
+            self.key,
+            self.kind,
+            state,
+            started_at,
+            tries=tries,
+            output=output,
+            error=error,
+            wake_at=wake_at,
+            begun=begun,
+            recorded=self.options.recorded,
+        )
 
     async def look(self, execution: Execution, begun: Begun) -> Any:
         """Give what the step's check function says, called with the step's arguments."""
@@ -86,18 +110,21 @@ class Call:
         return told
 
 
-def run_step(execution: Execution, call: Call, record: StepRow | None) -> Coroutine[Any, Any, Any]:
+def run_step(
+    execution: Execution, call: Call, record: StepRow | None, task: asyncio.Task[Any] | None
+) -> Coroutine[Any, Any, Any]:
     """Give the result of a step that has none yet, once it is awaited.
 
     Args:
         execution: the run.
         call: the step.
         record: its open record, if earlier tries failed or one began.
+        task: that awaits it.
 
     Raises:
         StepFailed: the tries are used up, or one failed for good.
     """
-    return _Tries(execution, call, record).result()
+    return _Tries(execution, call, record, task).result()
 
 
 class _Tries:
@@ -116,13 +143,17 @@ class _Tries:
         "keeps_start",
         "key_since",
         "record",
+        "task",
         "tries",
     )
 
-    def __init__(self, execution: Execution, call: Call, record: StepRow | None) -> None:
+    def __init__(
+        self, execution: Execution, call: Call, record: StepRow | None, task: asyncio.Task[Any] | None
+    ) -> None:
         self.execution = execution
         self.call = call
         self.record = record
+        self.task = task
         self.tries = 0 if record is None else record.tries
         # A step that an operator's retry opened again has its whole time again.
         self.first_at = (
@@ -152,7 +183,6 @@ class _Tries:
             frame = self._next_frame()
             if self.keeps_start:
                 await self._keep_start(frame)
-            task = asyncio.current_task(execution.loop)
             kwargs, began_at = self._kwargs(frame), self._began_at()
             try:
                 if failpoints.is_armed():
@@ -164,14 +194,22 @@ class _Tries:
                 if not frame.is_transaction:
                     text, value = self._stored(frame, value)
             except BaseException as error:  # a body may raise anything; it is the step's failure
-                if self._is_not_its_own(error, task):
+                if self._is_not_its_own(error):
                     raise
                 failure = error
             else:
                 if frame.is_transaction:
                     execution.check_usable()  # its checkpoint is committed
                 else:
-                    row = call.row(execution, StepState.DONE, began_at, tries=self.tries, output=text)
+                    row = execution.row(
+                        call.key,
+                        call.kind,
+                        StepState.DONE,
+                        began_at,
+                        tries=self.tries,
+                        output=text,
+                        recorded=options.recorded,
+                    )
                     execution.save(row, frame.accepts)
                 if execution.recall.has_queue():
                     await execution.recall.take_turn()
@@ -255,11 +293,11 @@ class _Tries:
             raise not_awaited(forgotten, f"the body of step {str(call.key)!r}")
         return call.facts.result.round_trip(
             value if call.kind != UNDO else None,  # nobody asks for what an undo returns
-            what=f"The result of step {str(call.key)!r}",
+            what=call,
             limit_bytes=execution.worker.settings.value_bytes_max,
         )
 
-    def _is_not_its_own(self, error: BaseException, task: asyncio.Task[Any] | None) -> bool:
+    def _is_not_its_own(self, error: BaseException) -> bool:
         """Say whether something else ends the go than the body; a cut that the code made is saved as one."""
         if isinstance(error, asyncio.CancelledError) and self.execution.is_from_outside(error):
             kept = None if self.begun is None else self.begun.to_text()
@@ -267,7 +305,7 @@ class _Tries:
             self.execution.save(row)
             return True
         # Or else the coroutine is being thrown away together with its event loop.
-        return isinstance(error, GeneratorExit) and not _is_raised_here(task)
+        return isinstance(error, GeneratorExit) and not _is_raised_here(self.task)
 
     async def _happened(self, found: unknown.Found, started_at: Millis, tries: int) -> Any:
         """Save a result that was found out, and give it."""

@@ -197,7 +197,7 @@ class Undoing:
             function, place = undo.function, key_place(undo.function)
             facts = FunctionFacts(is_coroutine_function(function), codec.codec_for(Any), place)
             own = Call(key, function, facts, args, kwargs, undo.options, UNDO)
-            await run_step(execution, own, record)
+            await run_step(execution, own, record, asyncio.current_task(execution.loop))
         self._undone[call.key] = None
         return True
 
@@ -215,7 +215,7 @@ class Undoing:
             begun = msgspec.structs.replace(begun, why=why)
         way = call.options.unknown if call.options.if_unknown == "check" else "ask"
         options = dataclasses.replace(call.options, unknown=way)
-        looked = dataclasses.replace(call, key=key, kind=UNDO, options=options, of=call.key)
+        looked = msgspec.structs.replace(call, key=key, kind=UNDO, options=options, of=call.key)
         found = await settle(execution, looked, begun, 0, row.started_at)
         told = _Told(found.happened, msgspec.Raw((found.text or "null").encode()))
         saved = execution.row(

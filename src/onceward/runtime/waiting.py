@@ -187,7 +187,7 @@ async def _wait(
     rows = _rows(execution, key, parts, record.wake_at)
     if is_new:
         execution.save(record)
-        execution.operation().waits.extend(rows)
+        execution.operation().advance.waits.extend(rows)
         execution.has_waits = True
     horizon = None if is_new or record.tries > 1 else record.started_at + LATE_MS
     opened = waits.open(key, rows, " or ".join(part.show() for _, part in parts))
@@ -206,7 +206,7 @@ async def _wait(
     row = _outcome(execution, key, record, parts, found, is_raising=is_raising)
     execution.save(row)
     done = DoneWait(key) if found is None else DoneWait(key, *awaiting.key_of(found[1]))
-    execution.operation().done_waits.append(done)
+    execution.operation().advance.done_waits.append(done)
     if execution.recall.has_queue():
         await execution.recall.take_turn()
     return row

@@ -10,7 +10,16 @@ import pytest
 
 from onceward import App, Context, Event
 from onceward.runtime import rush
-from onceward.runtime.rush import CLAIM_MAX, RUSH_S_MAX, UNDER_WAY_MIN, WINDOW_S, Rush
+from onceward.runtime.rush import (
+    AFTER_CLAIM_MAX,
+    AFTER_S,
+    CLAIM_MAX,
+    HOLD_S,
+    RUSH_S_MAX,
+    UNDER_WAY_MIN,
+    WINDOW_S,
+    Rush,
+)
 from onceward.runtime.worker import Worker
 from onceward.sources import GitHub
 from tests.engine.running import make_app, run_app
@@ -46,8 +55,8 @@ class Stand:
         """Let time pass in which so many deliveries are under way and so much of a core is used."""
         until = self.now + seconds
         while self.now < until - 1e-9:
-            self.now += WINDOW_S / 5
-            self.cpu += share * WINDOW_S / 5
+            self.now += WINDOW_S / 2
+            self.cpu += share * WINDOW_S / 2
             for _ in range(under_way):
                 self.rush.came(is_delivery=True)
             for _ in range(under_way):
@@ -82,8 +91,10 @@ def test_a_rush_is_over_when_nothing_renews_it() -> None:
     stand = Stand()
     stand.passes(1, share=1, under_way=64)
     assert stand.rush.is_on()
-    stand.now += WINDOW_S
+    stand.now += HOLD_S
     assert not stand.rush.is_on()
+    assert stand.rush.claims_max(64) == AFTER_CLAIM_MAX, "not all at once"
+    stand.now += AFTER_S
     assert stand.rush.claims_max(64) == 64
 
 
@@ -92,8 +103,8 @@ def test_in_a_rush_a_few_are_claimed_now_and_then() -> None:
     stand.passes(1, share=1, under_way=64)
     assert stand.rush.claims_max(64) == CLAIM_MAX
     assert [stand.rush.claims_max(64) for _ in range(3)] == [0, 0, 0]
-    assert stand.planned == [WINDOW_S] * 3, "each time the last plan had been carried out"
-    stand.passes(WINDOW_S, share=1, under_way=64)
+    assert stand.planned == [HOLD_S] * 3, "each time the last plan had been carried out"
+    stand.passes(HOLD_S, share=1, under_way=64)
     assert stand.rush.claims_max(3) == 3
 
 
@@ -174,10 +185,9 @@ def test_runs_of_a_rush_are_stored_at_once_and_run_soon_after(
 
 
 def test_in_a_rush_that_does_not_end_runs_still_come_to_their_ends(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    store_url: str,
 ) -> None:
     """What waits is claimed in turn, what is started begins at once, what slept is woken."""
-    monkeypatch.setattr(Rush, "is_on", lambda _: True)
     app, hub = _make(store_url)
 
     @app.workflow
@@ -186,6 +196,7 @@ def test_in_a_rush_that_does_not_end_runs_still_come_to_their_ends(
         return "woken"
 
     async def scenario() -> None:
+        app.worker.rush._until = float("inf")
         slept = await app.start(sleeper)
         assert slept.run_id in app.worker.executions
         await asyncio.gather(*(_deliver(app, hub, number) for number in range(3 * CLAIM_MAX)))

@@ -22,11 +22,18 @@ UNDER_WAY_MIN = 16
 BUSY_MIN = 0.75
 """Of one core: what the process used of it."""
 
-WINDOW_S = 0.05
-"""Over which both are looked at, and how often runs are claimed in a rush."""
+WINDOW_S = 0.02
+"""Over which the CPU is looked at."""
+
+HOLD_S = 0.05
+"""How long a rush goes on after the last sign of it, and how often runs are claimed in one."""
 
 CLAIM_MAX = 8
 """Runs that are claimed by one claim in a rush."""
+
+AFTER_S = 1.0
+AFTER_CLAIM_MAX = 16
+"""So long after a rush, and so many by one claim: sixty at once would bring the next."""
 
 RUSH_S_MAX = 10.0
 """Since it began; what starts in so long is run in some six seconds."""
@@ -38,6 +45,9 @@ class Rush:
     Args:
         worker: whose claims are put off.
         cpu_s: the CPU time that this process has used, in seconds.
+
+    Attributes:
+        is_claim_planned: a claim that was put off follows by itself.
     """
 
     def __init__(self, worker: Worker, cpu_s: Callable[[], float]) -> None:
@@ -49,30 +59,31 @@ class Rush:
         self._until = 0.0  # when the rush is over, if nothing renews it
         self._began_at: float | None = None  # of the one that is on, or was and is not made up for
         self._claimed_at = 0.0
-        self._is_claim_planned = False
+        self.is_claim_planned = False
 
     def came(self, is_delivery: bool) -> None:
         """Hear that something is to be stored, perhaps a delivery."""
-        self._under_way += is_delivery
-        if is_delivery and self._under_way >= UNDER_WAY_MIN:
-            self._renew(self._worker.elapsed_s())
+        if not is_delivery:
+            return
+        self._under_way += 1
+        now = self._worker.elapsed_s()
+        if now - self._looked_at >= WINDOW_S:
+            self._look(now)
+        if self._is_busy and self._under_way >= UNDER_WAY_MIN:
+            if self._began_at is None:
+                self._began_at = now
+            if now - self._began_at < RUSH_S_MAX:
+                self._until = now + HOLD_S
+
+    def _look(self, now: float) -> None:
+        cpu, since = self._cpu_s(), now - self._looked_at
+        # What was used over a long time says nothing about now.
+        self._is_busy = since < 5 * WINDOW_S and cpu - self._looked_cpu > BUSY_MIN * since
+        self._looked_at, self._looked_cpu = now, cpu
 
     def went(self, is_delivery: bool) -> None:
         """Hear that it is stored, or refused."""
         self._under_way -= is_delivery
-
-    def _renew(self, now: float) -> None:
-        since = now - self._looked_at
-        if since >= WINDOW_S:
-            cpu = self._cpu_s()
-            # What was used over a longer time says nothing about now.
-            self._is_busy = since < 2 * WINDOW_S and cpu - self._looked_cpu > BUSY_MIN * since
-            self._looked_at, self._looked_cpu = now, cpu
-        if self._is_busy:
-            if self._began_at is None:
-                self._began_at = now
-            if now - self._began_at < RUSH_S_MAX:
-                self._until = now + WINDOW_S
 
     def is_on(self) -> bool:
         """Say whether the runs of new deliveries are to wait."""
@@ -80,19 +91,21 @@ class Rush:
 
     def claims_max(self, free: int) -> int:
         """Give how many of the *free* slots may be claimed for now; where none, another claim follows."""
-        if not self.is_on():
+        if not self._until:
             return free
         now = self._worker.elapsed_s()
-        if now - self._claimed_at >= WINDOW_S:
+        if now >= self._until:
+            return min(free, AFTER_CLAIM_MAX) if now < self._until + AFTER_S else free
+        if now - self._claimed_at >= HOLD_S:
             self._claimed_at = now
             return min(free, CLAIM_MAX)
-        if not self._is_claim_planned:
-            self._is_claim_planned = True
-            self._worker.loop.call_later(WINDOW_S, self._claim, context=self._worker.context)
+        if not self.is_claim_planned:
+            self.is_claim_planned = True
+            self._worker.loop.call_later(HOLD_S, self._claim, context=self._worker.context)
         return 0
 
     def _claim(self) -> None:
-        self._is_claim_planned = False
+        self.is_claim_planned = False
         self._worker.committer.claim()
 
     def caught_up(self) -> None:

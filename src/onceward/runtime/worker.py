@@ -304,15 +304,19 @@ class Worker(Leased):
         Raises:
             StoreUnavailable: nothing was stored; the sender may send it again.
         """
-        runs = [run for accept in accepts for run in accept.runs]
         is_delivery = bool(accepts[0].deliveries)
         self.rush.came(is_delivery)
         try:
             answers, holder, sent_at = await accept_registered(self, accepts)
         finally:
             self.rush.went(is_delivery)
-            self.unreserve(runs)
-        for accept, accepted in zip(accepts, answers, strict=True):
+            for accept in accepts:
+                self.unreserve(accept.runs)
+        again = []
+        for place, accept in enumerate(accepts):
+            accepted = answers[place]
+            if accepted.is_duplicate and accept.deliveries:
+                again.append(accepted)
             for run in accept.runs:
                 if accepted.runs.get(run.workflow) != run.run_id:
                     continue
@@ -323,9 +327,8 @@ class Worker(Leased):
                 else:
                     self.claim_due()
         # Not before all of them have begun: this asks the store, and may fail.
-        for accept, accepted in zip(accepts, answers, strict=True):
-            if accepted.is_duplicate and accept.deliveries:
-                await self.keys.redelivered(accepted)
+        for accepted in again:
+            await self.keys.redelivered(accepted)
         return answers
 
     async def has_rejoined(self, within_s: float) -> bool:
@@ -352,7 +355,7 @@ class Worker(Leased):
     def claim_due(self) -> None:
         """Claim what is due now, as soon as a slot is free."""
         self._has_backlog = self._has_news = True
-        if self._free() > 0:
+        if not self.rush.is_claim_planned and self._free() > 0:
             self.committer.claim()
 
     def expected(self) -> int:

@@ -296,9 +296,10 @@ class Desk:
                 # By this very request, if it came twice at once.
                 is_ours = request_id is not None and await self._is_done(request_id, verb, run_id)
                 return steering.done_before(run) if is_ours else reply
-            copies, seq, detail = (
-                ([], None, None) if restart is None else await self.planner.agreed(restart, run)
-            )
+            agreed = ([], None, None) if restart is None else await self.planner.agreed(restart, run)
+            if agreed is None:
+                continue
+            copies, seq, detail = agreed
             steps = await self.ask("steps", run_id) if verb in (Verb.RETRY, Verb.ANSWER) else []
             audits = await self.ask("audits", run_id) if verb is Verb.ANSWER else []
             about = text = None

@@ -276,8 +276,12 @@ class Planner:
             )
         return Reply(run.run_id, Effect.JOIN, "joined the restart", run.state, run.generation, run.attempt)
 
-    async def agreed(self, restart: Restart, run: RunRow) -> tuple[list[StepRow], int | None, str | None]:
+    async def agreed(
+        self, restart: Restart, run: RunRow
+    ) -> tuple[list[StepRow], int | None, str | None] | None:
         """Give the records that a restart keeps, up to which record it knows, and what to note of it.
+
+        None where another restart came between, of which *run* does not know.
 
         Raises:
             PlanNeeded: it does something outside again, and nobody said that it may.
@@ -290,7 +294,12 @@ class Planner:
             # Whatever the run saves meanwhile runs again too, and records that cannot be read are no hindrance.
             return [], None, detail
         rows: list[StepRow] = await self._desk.ask("steps", run.run_id)
-        plan, copies = await self.planned(Verb.RESTART, run, rows, restart.choice)
+        try:
+            plan, copies = await self.planned(Verb.RESTART, run, rows, restart.choice)
+        except errors.ConfigError:  # a step that is to be kept is not there, perhaps only not any more
+            if (await self._desk.run_row(run.run_id)).generation != run.generation:
+                return None
+            raise
         if consent.plan is not None:
             check_acknowledged(consent.plan, plan)
         elif plan.needs_consent and not consent.is_given:

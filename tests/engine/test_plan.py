@@ -379,6 +379,36 @@ def test_two_operators_with_plans_restart_once(store_url: str) -> None:
     run_app(app, scenario, within_s=60)
 
 
+def test_a_restart_that_another_overtakes_is_told_so_and_not_of_steps_that_are_gone(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one begins behind the look at the run and before the look at its steps."""
+    app = make_app(store_url)
+    shop = Shop(app)
+
+    async def scenario() -> None:
+        run = await app.start(shop.buy, "A-1")
+        await run.result()
+        plan = await run.plan("restart", keep="charge")
+        ask, is_first = app._desk.ask, True
+
+        async def overtaken(what: str, *args: Any) -> Any:
+            nonlocal is_first
+            if what == "steps" and is_first:
+                is_first = False
+                await run.restart(acknowledge=True)
+                return []  # of the new generation, before its first step is saved
+            return await ask(what, *args)
+
+        monkeypatch.setattr(app._desk, "ask", overtaken)
+        with pytest.raises(StateConflict, match="came first"):
+            await run.restart(plan=plan)
+        await run.result()
+        assert (await run.row()).generation == 2
+
+    run_app(app, scenario)
+
+
 def test_only_outcomes_of_steps_there_are_can_be_kept(store_url: str) -> None:
     app = make_app(store_url)
     shop = Shop(app)

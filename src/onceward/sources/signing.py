@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import hashlib
 import hmac
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,12 +28,7 @@ Encoding: TypeAlias = Literal["hex", "base64"]
 # Senders list one signature for each live secret: two during a rotation.
 SIGNATURES_MAX = 16
 
-KEYS_BEGUN_MAX = 256
-"""Keys whose hashes are kept begun; beyond it the one that was used longest ago is begun again."""
-
 _MS = timedelta(milliseconds=1)
-_INNER = bytes(byte ^ 0x36 for byte in range(256))
-_OUTER = bytes(byte ^ 0x5C for byte in range(256))
 
 
 def sole_header(request: HttpRequest, name: str) -> bytes:
@@ -114,32 +108,14 @@ def hex_hmac(key: bytes, message: bytes, algorithm: str = "sha256") -> bytes:
     Args:
         key: the secret's bytes.
         message: the bytes that are signed.
-        algorithm: a name that `hashlib.new` knows.
+        algorithm: a name that `hmac.digest` knows.
     """
-    return _hmac(key, message, algorithm).hex().encode("ascii")
+    return hmac.digest(key, message, algorithm).hex().encode("ascii")
 
 
 def base64_hmac(key: bytes, message: bytes, algorithm: str = "sha256") -> bytes:
     """Give the HMAC (RFC 2104) in base64 (RFC 4648) with padding, as header bytes; see `hex_hmac`."""
-    return base64.b64encode(_hmac(key, message, algorithm))
-
-
-def _hmac(key: bytes, message: bytes, algorithm: str) -> bytes:
-    """Give what `hmac.digest` gives, in half its time: a key signs many messages, and is taken in once."""
-    inner, outer = _begun(key, algorithm)
-    inner = inner.copy()
-    inner.update(message)
-    outer = outer.copy()
-    outer.update(inner.digest())
-    return outer.digest()
-
-
-@functools.lru_cache(maxsize=KEYS_BEGUN_MAX)
-def _begun(key: bytes, algorithm: str) -> tuple[hashlib._Hash, hashlib._Hash]:
-    """Give the inner and the outer hash of an HMAC (RFC 2104) that have the key behind them."""
-    size = hashlib.new(algorithm).block_size
-    block = (key if len(key) <= size else hashlib.new(algorithm, key).digest()).ljust(size, b"\0")
-    return hashlib.new(algorithm, block.translate(_INNER)), hashlib.new(algorithm, block.translate(_OUTER))
+    return base64.b64encode(hmac.digest(key, message, algorithm))
 
 
 def matching_secret(
@@ -156,7 +132,7 @@ def matching_secret(
         secrets: those in use; several during a rotation.
         message: the bytes that were signed.
         signatures: those the sender offered; any may match any secret.
-        algorithm: a name that `hashlib.new` knows.
+        algorithm: a name that `hmac.digest` knows.
         encoding: how the signatures are written.
 
     Raises:

@@ -87,9 +87,11 @@ def test_what_is_no_delivery_makes_no_rush() -> None:
     assert not stand.rush.is_on()
 
 
-def test_a_rush_is_over_when_nothing_renews_it() -> None:
+def test_a_rush_is_over_when_nothing_renews_it(caplog: pytest.LogCaptureFixture) -> None:
     stand = Stand()
-    stand.passes(1, share=1, under_way=64)
+    with caplog.at_level("INFO", "onceward.worker"):
+        stand.passes(1, share=1, under_way=64)
+    assert caplog.messages == ["a rush of deliveries: for 10 s at most their runs wait in the queue"]
     assert stand.rush.is_on()
     stand.now += HOLD_S
     assert not stand.rush.is_on()

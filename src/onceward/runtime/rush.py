@@ -10,11 +10,14 @@ turn until the queue is empty, so what has piled up stays a matter of seconds.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
+
+_log = logging.getLogger("onceward.worker")
 
 UNDER_WAY_MIN = 16
 """Deliveries that wait for their commit at once."""
@@ -72,6 +75,7 @@ class Rush:
         if self._is_busy and self._under_way >= UNDER_WAY_MIN:
             if self._began_at is None:
                 self._began_at = now
+                _log.info("a rush of deliveries: for %d s at most their runs wait in the queue", RUSH_S_MAX)
             if now - self._began_at < RUSH_S_MAX:
                 self._until = now + HOLD_S
 

@@ -3,7 +3,7 @@
 A sender gives up a delivery within seconds, and a run has time. So in a rush the runs of new deliveries
 are stored and left in the queue, for another process or for later, and of what is due a few are claimed
 now and then, the oldest first, so that sleepers and retries are not forgotten. A rush is when many
-deliveries are under way at once *and* this process has no CPU left: slow steps or a slow disk are none,
+deliveries are under way at once *and* this process is busy: slow steps or a slow disk are none,
 since runs would not hold up deliveries then. It may last for `RUSH_S_MAX`; after that runs have their
 turn until the queue is empty, so what has piled up stays a matter of seconds.
 """
@@ -22,8 +22,8 @@ _log = logging.getLogger("onceward.worker")
 UNDER_WAY_MIN = 16
 """Deliveries that wait for their commit at once."""
 
-BUSY_MIN = 0.75
-"""Of one core: what the process used of it."""
+BUSY_MIN = 0.5
+"""Of one core: what the process used of it; the rest goes into waiting for commits, of which there are many."""
 
 WINDOW_S = 0.02
 """Over which the CPU is looked at."""
@@ -34,11 +34,10 @@ HOLD_S = 0.05
 CLAIM_MAX = 8
 """Runs that are claimed by one claim in a rush."""
 
-AFTER_S = 1.0
 AFTER_CLAIM_MAX = 16
-"""So long after a rush, and so many by one claim: sixty at once would bring the next."""
+"""Behind one, while deliveries come: sixty at once would hold them up, and bring the next."""
 
-RUSH_S_MAX = 10.0
+RUSH_S_MAX = 8.0
 """Since it began; what starts in so long is run in some six seconds."""
 
 
@@ -99,7 +98,8 @@ class Rush:
             return free
         now = self._worker.elapsed_s()
         if now >= self._until:
-            return min(free, AFTER_CLAIM_MAX) if now < self._until + AFTER_S else free
+            is_behind = self._began_at is not None and self._under_way > 0
+            return min(free, AFTER_CLAIM_MAX) if is_behind else free
         if now - self._claimed_at >= HOLD_S:
             self._claimed_at = now
             return min(free, CLAIM_MAX)

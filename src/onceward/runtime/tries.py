@@ -201,15 +201,7 @@ class _Tries:
                 if frame.is_transaction:
                     execution.check_usable()  # its checkpoint is committed
                 else:
-                    row = execution.row(
-                        call.key,
-                        call.kind,
-                        StepState.DONE,
-                        began_at,
-                        tries=self.tries,
-                        output=text,
-                        recorded=options.recorded,
-                    )
+                    row = call.row(execution, StepState.DONE, began_at, tries=self.tries, output=text)
                     execution.save(row, frame.accepts)
                 if execution.recall.has_queue():
                     await execution.recall.take_turn()

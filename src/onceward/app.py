@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from onceward.core import asked, errors
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
-from onceward.core.model import EventRow, ProcessRow, RunRow, WorkflowRow
+from onceward.core.model import EventRow, Millis, ProcessRow, RunRow, WorkflowRow
 from onceward.core.ports import EventFilter, RunFilter, Store
 from onceward.core.retention import Retention
 from onceward.core.settings import SETTINGS, Settings, resolve
@@ -245,6 +245,16 @@ class App(Registry, Receiving, Sending, Promising):
                 todo="Use the app where it was opened, or its blocking verbs, app.sync, in a thread.",
             )
         return worker
+
+    def now_ms(self) -> Millis:
+        """Give the store's time in Unix milliseconds, for the layers above; wherever it is asked.
+
+        Raises:
+            ConfigError: the app is not open.
+        """
+        # Asked for each delivery, which asks for the worker as well; that checks loop and process.
+        worker = self._worker
+        return (self._opened() if worker is None else worker).now_ms()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

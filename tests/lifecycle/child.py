@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import onceward.core.failpoints as failpoints
+import onceward.stores.postgres.store
+import onceward.stores.sqlite.store  # noqa: F401
 import tests.lifecycle.scenarios as scenarios
 from onceward.core.errors import StoreUnavailable
 from tests.helpers import eventually_async

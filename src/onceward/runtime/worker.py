@@ -63,6 +63,10 @@ UNWIND_S_MAX = 5
 INSIST_S = 0.2
 """A pause before a question that has to be answered is asked again."""
 
+KEPT_SHARE = 4
+"""One slot of so many is kept for what is due while some is: in an overload that lasts, the runs of new
+deliveries would take every slot, and what waits in the queue none."""
+
 CLAIM_MAX = 100
 """Runs claimed by one batch; more would make everyone else's commit wait."""
 
@@ -142,6 +146,7 @@ class Worker(Leased):
         self._reads = reads or asyncio.to_thread
         self._heartbeat = Heartbeat(self) if beats else None
         self.names = tuple(sorted(self.workflows))
+        self._kept = -(-settings.concurrency // KEPT_SHARE)
         self._ending = 0  # runs in memory whose code is over
         self._reserved = 0  # slots promised to accepts and claims that are on their way
         self._is_claiming = False
@@ -279,7 +284,9 @@ class Worker(Leased):
         workflow = route.workflow
         if not route.rules.may_begin_at_once:
             return False
-        if self.is_draining or workflow not in self.workflows or self._free() <= 0 or not self.process_id:
+        if self.is_draining or workflow not in self.workflows or not self.process_id:
+            return False
+        if self._free() <= (self._kept if self._has_backlog else 0):
             return False
         self._reserved += 1
         return True

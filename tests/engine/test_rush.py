@@ -230,6 +230,23 @@ async def _is(value: bool) -> bool:
     return value
 
 
+def test_a_process_that_only_accepts_has_no_rush(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rush, "BUSY_MIN", -1.0)
+    app, hub = _make(store_url)
+
+    async def scenario() -> None:
+        await app.open(runs=False)
+        for begin in range(0, 10 * UNDER_WAY_MIN, 2 * UNDER_WAY_MIN):
+            await asyncio.gather(*(_deliver(app, hub, begin + more) for more in range(2 * UNDER_WAY_MIN)))
+        await app.close()
+
+    with caplog.at_level("INFO", "onceward.worker"):
+        asyncio.run(scenario())
+    assert "a rush of deliveries" not in caplog.text
+
+
 def test_of_the_slots_a_share_is_kept_for_what_waits(store_url: str) -> None:
     """In an overload that lasts, runs that begin at once would take every slot that becomes free."""
     app = make_app(store_url, concurrency=2 * KEPT_SHARE)

@@ -311,7 +311,7 @@ class Worker(Leased):
         Raises:
             StoreUnavailable: nothing was stored; the sender may send it again.
         """
-        is_delivery = bool(accepts[0].deliveries)
+        is_delivery = bool(accepts[0].deliveries and self.names)  # of which some may begin here
         self.rush.came(is_delivery)
         try:
             answers, holder, sent_at = await accept_registered(self, accepts)

@@ -238,8 +238,15 @@ def test_an_id_with_another_payload_is_a_clash_at_once_or_with_the_event(
         with transaction(shop) as first:
             # On SQLite a second transaction waits for the first, so both are in one, of two processes.
             await shop.app.emit("thing.made", "one", id="d-1", within=first)
-            await other.app.emit("thing.made", "two", id="d-1", within=first)
             await shop.app.start(shop.send, "one", id="d-2", within=first)
+            # What two processes write has an order only by their clocks, to the millisecond.
+            written_at = shop.app.now_ms()
+
+            async def is_later() -> bool:
+                return other.app.now_ms() > written_at
+
+            await eventually_async(is_later)
+            await other.app.emit("thing.made", "two", id="d-1", within=first)
             later = await other.app.start(other.send, "two", id="d-2", within=first)
         await shop.hears("one")
         view = await shop.app.event("emit/thing.made", "d-1")

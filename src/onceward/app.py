@@ -246,6 +246,7 @@ class App(Registry, Receiving, Sending, Promising):
             )
         return worker
 
+    @property
     def now_ms(self) -> Millis:
         """Give the store's time in Unix milliseconds, for the layers above; wherever it is asked.
 

@@ -240,10 +240,10 @@ def test_an_id_with_another_payload_is_a_clash_at_once_or_with_the_event(
             await shop.app.emit("thing.made", "one", id="d-1", within=first)
             await shop.app.start(shop.send, "one", id="d-2", within=first)
             # What two processes write has an order only by their clocks, to the millisecond.
-            written_at = shop.app.now_ms()
+            written_at = shop.app.now_ms
 
             async def is_later() -> bool:
-                return other.app.now_ms() > written_at
+                return other.app.now_ms > written_at
 
             await eventually_async(is_later)
             await other.app.emit("thing.made", "two", id="d-1", within=first)

@@ -64,8 +64,8 @@ INSIST_S = 0.2
 """A pause before a question that has to be answered is asked again."""
 
 KEPT_SHARE = 4
-"""One slot of so many is kept for what is due while some is: in an overload that lasts, the runs of new
-deliveries would take every slot, and what waits in the queue none."""
+"""One slot of so many is kept for what is due while runs are known to wait: in an overload that lasts, the
+runs of new deliveries would take every slot, and what waits in the queue none."""
 
 CLAIM_MAX = 100
 """Runs claimed by one batch; more would make everyone else's commit wait."""
@@ -150,7 +150,8 @@ class Worker(Leased):
         self._ending = 0  # runs in memory whose code is over
         self._reserved = 0  # slots promised to accepts and claims that are on their way
         self._is_claiming = False
-        self._has_backlog = self._has_news = True
+        self._has_backlog = self._has_news = True  # something may be due
+        self._is_behind = False  # something is known to be, or to wait for a slot
         self.rush = Rush(self, cpu_s)
         self.suspects = Suspects(self.loop.time)
         self._solo: RunRow | None = None  # a suspect that waits until it is the only one
@@ -286,7 +287,11 @@ class Worker(Leased):
             return False
         if self.is_draining or workflow not in self.workflows or not self.process_id:
             return False
-        if self._free() <= (self._kept if self._has_backlog else 0):
+        free = self._free()
+        if free <= 0:
+            self._is_behind = True  # this one will wait
+            return False
+        if free <= self._kept and (self._is_behind or self.rush.is_on()):
             return False
         self._reserved += 1
         return True
@@ -403,9 +408,10 @@ class Worker(Leased):
             return
         # A claim that got all it asked for left some; one for a suspect alone asked for no others.
         others = sum(row.run.crashes < SUSPECT_FROM for row in claimed)
+        self._is_behind = others >= self._claim_limit
         # What became due since it was made, it may have missed. A rush ends with a claim that finds nothing
         # more, or its time would be on the account of the next.
-        self._has_backlog = others >= self._claim_limit or self._has_news or self.rush.is_on()
+        self._has_backlog = self._is_behind or self._has_news or self.rush.is_on()
         if not self._has_backlog:
             self.rush.caught_up()
         self._looking.claimed(took_some=bool(claimed), is_last=not self._has_backlog)

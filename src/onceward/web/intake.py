@@ -29,7 +29,7 @@ class AppIntake:
 
     def now_ms(self) -> int:
         """Give the store's time."""
-        return self._app.now_ms()
+        return self._app.now_ms
 
     async def healthy(self) -> bool:
         """Say whether the store answers, and takes what is written."""

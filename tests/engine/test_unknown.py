@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -361,7 +363,9 @@ def test_an_answer_is_compared_with_what_the_step_gives_also_where_that_is_plain
     assert (type(result), result) == (type(right), right)
 
 
-def test_of_two_answers_at_once_one_wins_and_an_equal_one_joins(store_url: str) -> None:
+def test_of_two_answers_at_once_one_wins_and_an_equal_one_joins(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app, bank = make_app(store_url), Bank()
     pay = paying(app, bank, unknown="ask")
     one, two = {"id": "one", "cents": 1}, {"id": "two", "cents": 2}
@@ -370,6 +374,15 @@ def test_of_two_answers_at_once_one_wins_and_an_equal_one_joins(store_url: str) 
         handle = await app.start(pay, "o-1")
         await cut_off(app, handle, bank)
         await is_held(handle)
+        # At once means that each found the question open; whoever comes later finds none.
+        steer, calls, all_have_read = app.worker.store.steer, itertools.count(), threading.Barrier(4)
+
+        def together(*args: Any, **options: Any) -> Any:
+            if next(calls) < 4:
+                all_have_read.wait(10)
+            return steer(*args, **options)
+
+        monkeypatch.setattr(app.worker.store, "steer", together)
         answers = [handle.answer("happened", result=one if number % 2 else two) for number in range(4)]
         replies = await asyncio.gather(*answers, return_exceptions=True)
         result = await handle.result()

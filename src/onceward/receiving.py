@@ -8,6 +8,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, cast, overload
 
+import msgspec
+
 from onceward.arrivals import Arrivals
 from onceward.core import asked
 from onceward.core.arrival import Accepted, Verified
@@ -76,7 +78,23 @@ async def found_deliveries(
     both: list[Iterable[DeliveryRow | UnparsedRow]] = [read, unparsed]
     merged = heapq.merge(*both, key=lambda row: row.delivery_id, reverse=True)
     near = itertools.takewhile(lambda row: row.delivery_id >= oldest, merged)
-    return [*itertools.islice(near, limit)], edge
+    page = [*itertools.islice(near, limit)]
+    if len(page) == limit and isinstance(page[-1], DeliveryRow):
+        page = await _with_every_part(worker, page, where)
+    return page, edge
+
+
+async def _with_every_part(
+    worker: Worker, page: list[DeliveryRow | UnparsedRow], where: DeliveryFilter
+) -> list[DeliveryRow | UnparsedRow]:
+    """Give a full page with all that is meant of its last delivery: pages go on by ids, which its parts share."""
+    last = page[-1].delivery_id
+    parts: list[DeliveryRow] = await worker.read(worker.store.delivery, last)
+    return [row for row in page if row.delivery_id != last] + [
+        msgspec.structs.replace(part, body=None)
+        for part in parts
+        if where.source in (None, part.source) and where.outcome in (None, part.outcome)
+    ]
 
 
 class Receiving:
@@ -145,7 +163,7 @@ class Receiving:
                 read by their source (``"unparsed"``); by default all of them.
             source: only of this source.
             before: only older than this delivery id, or what a page has as ``next``.
-            limit: at most this many, up to 1,000.
+            limit: at most this many, up to 1,000, and then the other events of the last delivery.
 
         Raises:
             ConfigError: there is no such state, or *limit* is out of range.
@@ -156,7 +174,7 @@ class Receiving:
         )
         rows, edge = await found_deliveries(self.worker, where)
         found = DeliveryPage(rows)
-        found.next = found[-1].delivery_id if len(found) == limit else edge
+        found.next = found[-1].delivery_id if len(found) >= limit else edge
         return found
 
     async def request(self, delivery_id: str) -> HttpRequest:

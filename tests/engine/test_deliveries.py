@@ -19,7 +19,7 @@ from onceward.core.arrival import Incoming, Verified
 from onceward.core.asked import LOOK_MAX
 from onceward.core.errors import BodyMalformed, ConfigError, SignatureInvalid, StoreUnavailable
 from onceward.core.messages import HttpRequest
-from onceward.core.model import DELIVERIES_KEPT_MAX
+from onceward.core.model import DELIVERIES_KEPT_MAX, DeliveryRow
 from onceward.core.ports import DeliveryFilter
 from onceward.receiving import found_deliveries
 from onceward.refusals import OTHER_REASONS, REASONS_MAX, SAMPLES_MAX
@@ -202,6 +202,29 @@ def test_all_deliveries_are_listed_in_the_order_in_which_they_came_those_too_tha
                     break
             assert shown == [(*row, 0 if row[1] == "unparsed" else 2) for row in ids]
         assert await door.app.deliveries(source="stripe") == []
+
+    run_app(door.app, scenario)
+
+
+def test_no_event_of_a_delivery_falls_between_two_pages(store_url: str) -> None:
+    """Pages go on by the ids of deliveries, so the last one is given whole, whatever it holds."""
+    door = Door(store_url)
+
+    async def scenario() -> None:
+        for ids in (["1"], ["2", "3", "4", "5", "6"], ["7"]):
+            assert (await door.send(door.batch, json.dumps([{"id": one} for one in ids]).encode()))[0] == 202
+        filters: list[dict[str, Any]] = [{}, {"source": "batch"}, {"state": "accepted"}]
+        for where, limit in itertools.product(filters, (1, 2, 3, 6)):
+            seen: list[str] = []
+            before = None
+            for _ in range(10):
+                page = await door.app.deliveries(before=before, limit=limit, **where)
+                assert all(row.body is None for row in page if isinstance(row, DeliveryRow))
+                seen += [row.event_id for row in page if isinstance(row, DeliveryRow)]
+                before = page.next
+                if before is None:
+                    break
+            assert seen == ["7", "2", "3", "4", "5", "6", "1"], (where, limit)
 
     run_app(door.app, scenario)
 

@@ -129,15 +129,23 @@ def test_a_token_is_used_and_revoked_while_it_is_served(shop: Path) -> None:
     assert b"Onceward" in page[1]
 
 
+def banner_of(*arguments: str, cwd: Path) -> str:
+    """Give all that a server says from its start to its end; its address is not the last line."""
+    with running(*arguments, cwd=cwd) as server:
+        server.wait_for(", health at /healthz")
+        server.signal(signal.SIGTERM)
+        server.status()
+        return server.said()
+
+
 def test_it_is_not_served_to_a_network_before_somebody_may_use_it(shop: Path) -> None:
     serve = ("serve", "shop:app", "--host", "0.0.0.0", "--port", "0")
     refused = onceward(*serve, cwd=shop)
     shared = onceward(*serve, "--workers", "2", cwd=shop)
     onceward("tokens", "add", "ci", "shop:app", cwd=shop)
-    with running(*serve, cwd=shop) as server:
-        said = server.wait_for(", health at /healthz")
-    with running(*serve[:2], *serve[2:], "--dashboard", "off", "--api", "off", cwd=shop) as server:
-        off = server.wait_for(", health at /healthz")
+    said, off = (
+        banner_of(*serve, *switched, cwd=shop) for switched in ((), ("--dashboard", "off", "--api", "off"))
+    )
 
     for done in (refused, shared):
         assert done.returncode == 2

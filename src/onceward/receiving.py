@@ -90,6 +90,8 @@ async def _with_every_part(
     """Give a full page with all that is meant of its last delivery: pages go on by ids, which its parts share."""
     last = page[-1].delivery_id
     parts: list[DeliveryRow] = await worker.read(worker.store.delivery, last)
+    if not parts:
+        return page  # it was pruned meanwhile
     return [row for row in page if row.delivery_id != last] + [
         msgspec.structs.replace(part, body=None)
         for part in parts

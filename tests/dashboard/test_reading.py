@@ -46,6 +46,17 @@ def test_the_search_finds_a_key_and_a_delivery(shop: Shop, client: Client) -> No
     assert "Nothing has exactly that" in nothing.text
 
 
+def test_a_delivery_of_several_events_says_of_how_many(serve: Serve, client: Client) -> None:
+    console = everything(str)
+    shown = console.answers["deliveries"].items[0]
+    for events, more in ((["one"], 0), ([str(number) for number in range(1_001)], 1_000)):
+        row = msgspec.structs.replace(shown, event_id="evt_1", events=events)
+        console.answers["deliveries"] = PageOf(items=[row])
+        page = client.get(f"{serve(console).url}deliveries").text
+        assert (f"and {more:,} more" in page) is bool(more)
+        assert "evt_1</a>" in page
+
+
 def test_the_id_of_a_delivery_leads_to_it(serve: Serve, client: Client) -> None:
     console = everything(str)
     console.answers["run"] = None

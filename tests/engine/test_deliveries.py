@@ -229,6 +229,29 @@ def test_no_event_of_a_delivery_falls_between_two_pages(store_url: str) -> None:
     run_app(door.app, scenario)
 
 
+def test_a_console_does_not_promise_a_page_behind_the_last_delivery(store_url: str) -> None:
+    """A delivery may have more events than a page has room for; it is one line of the list."""
+    door = Door(store_url)
+
+    async def scenario() -> None:
+        for ids in (["1", "2", "3", "4"], ["5"], ["6", "7", "8"]):
+            assert (await door.send(door.batch, json.dumps([{"id": one} for one in ids]).encode()))[0] == 202
+        console = LocalConsole(door.app)
+        filters: list[dict[str, Any]] = [{}, {"source": "batch"}, {"outcome": "accepted"}]
+        for where, limit in itertools.product(filters, (1, 2, 3)):
+            pages, after = [], None
+            while True:
+                page = await console.deliveries(DeliveryQuery(limit=limit, after=after, **where))
+                pages.append([len(row.events) for row in page.items])
+                after = page.next
+                if after is None:
+                    break
+            assert all(pages), (where, limit)
+            assert [*itertools.chain(*pages)] == [3, 1, 4], (where, limit)
+
+    run_app(door.app, scenario)
+
+
 def test_pages_of_short_looks_have_each_delivery_once_and_in_order(store_url: str) -> None:
     """Of both kinds, whichever of the two looks stops first, beside those of another source."""
     door = Door(store_url)

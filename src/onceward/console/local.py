@@ -297,10 +297,17 @@ class LocalConsole:
             else:
                 view.events.extend(_names(row))
         found = list(views.values())
-        is_more = len(rows) > query.limit
-        if is_more and len(found) > 1:
+        if len(rows) <= query.limit:
+            return Page(items=found, next=edge)
+        if len(found) > 1:
             found.pop()  # its parts may go on behind the page
-        return Page(items=found, next=found[-1].delivery_id if is_more else edge)
+            return Page(items=found, next=found[-1].delivery_id)
+        # One delivery fills the page with its events: there may be no other.
+        last = found[0].delivery_id
+        older, edge = await found_deliveries(
+            self._app.worker, msgspec.structs.replace(where, before=last, limit=1)
+        )
+        return Page(items=found, next=last if older else edge)
 
     async def delivery(self, delivery_id: str) -> DeliveryView:
         """Give one delivery with its raw request, as far as it is kept.

@@ -98,8 +98,8 @@ class Rush:
             return free
         now = self._worker.elapsed_s()
         if now >= self._until:
-            is_behind = self._began_at is not None and self._under_way > 0
-            return min(free, AFTER_CLAIM_MAX) if is_behind else free
+            is_just_over = self._began_at is not None and self._under_way > 0
+            return min(free, AFTER_CLAIM_MAX) if is_just_over else free
         if now - self._claimed_at >= HOLD_S:
             self._claimed_at = now
             return min(free, CLAIM_MAX)

@@ -76,6 +76,17 @@ def test_a_rush_takes_many_deliveries_and_all_of_the_cpu() -> None:
         assert stand.rush.claims_max(64) == (CLAIM_MAX if is_rush else 64)
 
 
+@pytest.mark.parametrize(("share", "is_full"), [(1.0, True), (1.6, True), (0.8, False)])
+def test_a_core_is_full_when_hardly_anything_is_waited_for(share: float, is_full: bool) -> None:
+    stand = Stand()
+    assert not stand.rush.is_core_full()
+    stand.passes(1, share=share, under_way=1)
+    assert stand.rush.is_core_full() is is_full
+    stand.now += 1
+    stand.rush.came(is_delivery=True)
+    assert not stand.rush.is_core_full(), "what was used over a long time says nothing about now"
+
+
 def test_what_is_no_delivery_makes_no_rush() -> None:
     stand = Stand()
     for _ in range(200):

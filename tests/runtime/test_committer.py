@@ -15,6 +15,7 @@ from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Begun, Sto
 from onceward.core.states import StepState
 from onceward.runtime.commits import Writer
 from onceward.runtime.committer import Committer, PendingAdvance
+from onceward.runtime.pace import GATHER_MIN
 
 
 class _Store:
@@ -28,7 +29,8 @@ class _Store:
 
     def apply(self, process_id: str, epoch: int, batch: Batch) -> BatchResult:
         self.batches.append(batch)
-        return BatchResult([], [True] * len(batch.advances), [])
+        accepted = [Accepted(False, False, {}) for _ in batch.accepts]
+        return BatchResult(accepted, [True] * len(batch.advances), [])
 
 
 class _Writer:
@@ -46,6 +48,7 @@ def committer_on(
     writer: Writer | None = None,
     elapsed_s: Callable[[], float] = lambda: 0.0,
     took: Callable[[float], None] = lambda _: None,
+    is_core_full: Callable[[], bool] = lambda: False,
 ) -> Committer:
     numbers = itertools.count()
     return Committer(
@@ -61,6 +64,7 @@ def committer_on(
         arrived=lambda *_: None,
         took=took,
         evicted=lambda _: None,
+        is_core_full=is_core_full,
     )
 
 
@@ -88,6 +92,25 @@ def test_what_is_added_while_the_store_waits_is_committed_with_what_it_is_filled
             (advance.run_id, len(advance.steps)) for batch in store.batches for advance in batch.advances
         ]
         assert sorted(saved) == [("run_0", 1), ("run_1", 1), ("run_2", 1)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_busy_process_commits_what_some_rounds_bring_together(is_busy: bool) -> None:
+    async def scenario() -> None:
+        store = _Store()
+        committer = committer_on(store, is_core_full=lambda: is_busy)
+        event = EventRow("shop", "1", "paid", None, 0)
+        await asyncio.gather(*(committer.accept([Accept(event, [])]) for _ in range(GATHER_MIN)))
+        for _ in range(4):
+            committer.accept([Accept(event, [])])
+            await asyncio.sleep(0)  # to the next round
+        await committer.accept([Accept(event, [])])
+
+        sizes = [len(batch.accepts) for batch in store.batches]
+        assert (sizes[0], sum(sizes)) == (GATHER_MIN, GATHER_MIN + 5)
+        assert (len(sizes) == 2) is is_busy, sizes
 
     asyncio.run(scenario())
 

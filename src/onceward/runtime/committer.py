@@ -109,6 +109,7 @@ class Committer:
         evicted: told the process id that may no longer write.
         arrived: told each batch that is committed, and what the store found.
         took: told how many seconds each of them took.
+        is_core_full: asked whether this process has as much to do as a core can.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Committer:
         evicted: Callable[[str], None],
         arrived: Callable[[Batch, BatchResult], None],
         took: Callable[[float], None],
+        is_core_full: Callable[[], bool],
     ) -> None:
         self._store = store
         self._batch_ids = batch_ids
@@ -140,7 +142,7 @@ class Committer:
         self._took = took
         self._loop = asyncio.get_running_loop()
         self._commits = Commits(store, writer, self._loop)
-        self._pace = Pace(elapsed_s)
+        self._pace = Pace(elapsed_s, is_core_full)
         self._accepts: list[_PendingAccept] = []
         self._advances: list[PendingAdvance] = []
         self._is_busy = False
@@ -204,7 +206,12 @@ class Committer:
         self._is_scheduled = False
         if self._is_busy:
             return
+        if self._accepts and self._pace.is_gathering(len(self._accepts)):
+            self._is_scheduled = True
+            self._loop.call_soon(self._flush)
+            return
         taken = _first_few(self._accepts)
+        self._pace.took(taken)
         accepts, self._accepts = self._accepts[:taken], self._accepts[taken:]
         advances, self._advances = self._advances[:OPERATIONS_MAX], self._advances[OPERATIONS_MAX:]
         claims = self._claims()

@@ -25,13 +25,16 @@ UNDER_WAY_MIN = 16
 BUSY_MIN = 0.5
 """Of one core: what the process used of it; the rest goes into waiting for commits, of which there are many."""
 
+FULL_MIN = 0.9
+"""Of one core: there is hardly a moment in which this process waits for anything."""
+
 WINDOW_S = 0.02
 """Over which the CPU is looked at."""
 
 HOLD_S = 0.05
 """How long a rush goes on after the last sign of it, and how often runs are claimed in one."""
 
-CLAIM_MAX = 8
+CLAIM_MAX = 4
 """Runs that are claimed by one claim in a rush."""
 
 AFTER_CLAIM_MAX = 16
@@ -56,7 +59,7 @@ class Rush:
         self._worker = worker
         self._cpu_s = cpu_s
         self._under_way = 0
-        self._is_busy = False
+        self._share = 0.0  # of a core, what this process used of it lately
         self._looked_at = self._looked_cpu = 0.0
         self._until = 0.0  # when the rush is over, if nothing renews it
         self._began_at: float | None = None  # of the one that is on, or was and is not made up for
@@ -71,7 +74,7 @@ class Rush:
         now = self._worker.elapsed_s()
         if now - self._looked_at >= WINDOW_S:
             self._look(now)
-        if self._is_busy and self._under_way >= UNDER_WAY_MIN:
+        if self._share > BUSY_MIN and self._under_way >= UNDER_WAY_MIN:
             if self._began_at is None:
                 self._began_at = now
                 _log.info("a rush of deliveries: for %d s at most their runs wait in the queue", RUSH_S_MAX)
@@ -81,12 +84,16 @@ class Rush:
     def _look(self, now: float) -> None:
         cpu, since = self._cpu_s(), now - self._looked_at
         # What was used over a long time says nothing about now.
-        self._is_busy = since < 5 * WINDOW_S and cpu - self._looked_cpu > BUSY_MIN * since
+        self._share = (cpu - self._looked_cpu) / since if since < 5 * WINDOW_S else 0.0
         self._looked_at, self._looked_cpu = now, cpu
 
     def went(self, is_delivery: bool) -> None:
         """Hear that it is stored, or refused."""
         self._under_way -= is_delivery
+
+    def is_core_full(self) -> bool:
+        """Say whether this process had as much to do as a core can, when deliveries were last looked at."""
+        return self._share > FULL_MIN
 
     def is_on(self) -> bool:
         """Say whether the runs of new deliveries are to wait."""

@@ -127,6 +127,7 @@ class Worker(Leased):
         self.matching, self.confirming = Matching(self), Confirming(self)
         self.counters, self.tracer = Counters(), tracer_found()
         self.redaction = Redaction((settings.redact or "").split())
+        self.rush = Rush(self, cpu_s)
         self.committer = Committer(
             store,
             writer or ThreadWriter(self.loop),
@@ -140,6 +141,7 @@ class Worker(Leased):
             evicted=self.evicted,
             arrived=self.matching.arrived,
             took=self.counters.batches.add,
+            is_core_full=self.rush.is_core_full,
         )
         self._version = version
         self.refresh_clock = refresh_clock
@@ -152,7 +154,6 @@ class Worker(Leased):
         self._is_claiming = False
         self._has_backlog = self._has_news = True  # something may be due
         self._is_behind = False  # something is known to be, or to wait for a slot
-        self.rush = Rush(self, cpu_s)
         self.suspects = Suspects(self.loop.time)
         self._solo: RunRow | None = None  # a suspect that waits until it is the only one
         self._looking = Looking(self)
@@ -161,8 +162,7 @@ class Worker(Leased):
         self._successors: dict[str, tuple[RunRow, EventRow, list[StepRow], str, float]] = {}
         self._unloaded = asyncio.Event()
         self.ends, self.pruning = Ends(self), Pruning(self)
-        self.children = Children(self)
-        self.keys = Keys(self)
+        self.children, self.keys = Children(self), Keys(self)
         self.noticing = Noticing(self)
         self.outbox, self.transactions = Outbox(self, self._looking.hint), Transactions(self)
         self._lease_renewed = asyncio.Event()

@@ -27,6 +27,7 @@ class Server(NamedTuple):
     held: asyncio.Event
     writers: list[asyncio.StreamWriter]
     headers: list[list[tuple[bytes, bytes]]]
+    bodies: list[bytes]
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -45,10 +46,14 @@ async def served(protocol: type[asyncio.Protocol]) -> AsyncIterator[Server]:
     held = asyncio.Event()
     held.set()
     headers: list[list[tuple[bytes, bytes]]] = []
+    bodies: list[bytes] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
-        while (await receive()).get("more_body"):
-            pass
+        body, is_more = b"", True
+        while is_more:
+            message = await receive()
+            body, is_more = body + message.get("body", b""), message.get("more_body", False)
+        bodies.append(body)
         headers.append(list(scope["headers"]))
         await held.wait()
         await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
@@ -65,7 +70,7 @@ async def served(protocol: type[asyncio.Protocol]) -> AsyncIterator[Server]:
 
     server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0)
     try:
-        yield Server(server.sockets[0].getsockname()[1], state, held, writers, headers)
+        yield Server(server.sockets[0].getsockname()[1], state, held, writers, headers, bodies)
     finally:
         held.set()
         for one in list(state.connections):
@@ -226,3 +231,59 @@ async def test_a_reply_to_who_is_gone_is_no_exception(count: int, caplog: pytest
         await until(lambda: not connection.tasks)
 
     assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
+
+
+OFFER = HEAD + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+OFFERED = {
+    "length": (OFFER + b"Content-Length: 7\r\n\r\none-two", [b"one-two"]),
+    "chunks": (OFFER + b"Transfer-Encoding: chunked\r\n\r\n4\r\none-\r\n3\r\ntwo\r\n0\r\n\r\n", [b"one-two"]),
+    "nothing": (OFFER.replace(b"POST", b"GET") + b"\r\n", [b""]),
+}
+PLAIN = HEAD + b"Content-Length: 5\r\n\r\nplain"
+
+
+@pytest.mark.parametrize("cut", [None, 20, -30, -10, -1], ids=lambda at: f"cut at {at}")
+@pytest.mark.parametrize("offer", OFFERED)
+@pytest.mark.parametrize("protocol", [FAST, BoundedH11])
+async def test_an_offer_to_upgrade_is_passed_over(
+    protocol: type[asyncio.Protocol], offer: str, cut: int | None
+) -> None:
+    """Java's HttpClient makes one with each request; its body must not be lost."""
+    request, bodies = OFFERED[offer]
+    async with served(protocol) as server:
+        reader, writer = await server.connect()
+
+        await write(writer, request[:cut])
+        if cut is not None:
+            await until(lambda: bool(server.sole()._has_begun))
+            await write(writer, request[cut:])
+        for _ in range(2):
+            await write(writer, PLAIN)
+        await until(lambda: len(server.bodies) == 3)
+
+        assert server.bodies == [*bodies, b"plain", b"plain"]
+        assert (b"upgrade", b"h2c") in server.headers[0]
+        for _ in range(3):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 202")
+
+
+async def test_many_offers_sent_ahead_are_answered_in_order(caplog: pytest.LogCaptureFixture) -> None:
+    async with served(FAST) as server:
+        reader, writer = await server.connect()
+        requests = [OFFER + b"Content-Length: 3\r\n\r\n%03d" % number for number in range(200)]
+
+        await write(writer, b"".join(requests))
+        for _ in requests:
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 202")
+
+        assert server.bodies == [b"%03d" % number for number in range(200)]
+        assert caplog.records == []
+
+
+async def test_what_follows_an_offer_and_is_no_http_is_refused() -> None:
+    async with served(FAST) as server:
+        reader, writer = await server.connect()
+
+        await write(writer, OFFER + b"Transfer-Encoding: chunked\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+
+        assert (await what_comes(reader)).startswith(b"HTTP/1.1 400")

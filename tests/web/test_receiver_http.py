@@ -38,6 +38,12 @@ def running(request: pytest.FixtureRequest) -> Iterator[Served]:
 
 
 @pytest.fixture
+def running_parser(request: pytest.FixtureRequest) -> str:
+    """The name of the parser that `running` has."""
+    return str(request.node.callspec.params["running"])
+
+
+@pytest.fixture
 def served(running: Served, caplog: pytest.LogCaptureFixture) -> Served:
     running.intake.events.clear()
     running.intake.requests.clear()
@@ -238,6 +244,23 @@ def test_an_unreadable_body_that_is_not_genuine_is_a_401(served: Served) -> None
 @pytest.mark.parametrize("name", ["nobody", "STRIPE", "stripe/", "stripe/more", "%00", "..", "stripe%2f"])
 def test_an_unknown_source_is_a_404(served: Served, name: str) -> None:
     assert_problem(served.post(f"/hooks/{name}", BODY, signed()), 404, "source_unknown")
+    assert_nothing_stored(served)
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_that_the_server_drops_for_an_offer_to_upgrade_is_never_the_senders_fault(
+    served: Served, running_parser: str, caplog: pytest.LogCaptureFixture, is_chunked: bool
+) -> None:
+    """uvicorn's fast parser does that, and Java's HttpClient makes the offer; a 401 may end its tries."""
+    offer = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAA"}
+
+    reply = served.post("/hooks/stripe", iter([BODY]) if is_chunked else BODY, signed() | offer)
+
+    if running_parser == "h11":
+        assert reply.status == 202
+        return
+    assert_problem(reply, 500, "body_gone")
+    assert "this server drops it where a sender offers to upgrade" in caplog.text
     assert_nothing_stored(served)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import deque
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -90,6 +91,7 @@ class BoundedH11(TimedHead, H11Protocol):
 def protocol_class() -> type[asyncio.Protocol]:
     """Give the protocol for uvicorn: by the fast parser where that is installed."""
     try:
+        from httptools import HttpRequestParser
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ImportError:
         return BoundedH11
@@ -99,6 +101,8 @@ def protocol_class() -> type[asyncio.Protocol]:
 
         _unread = 0
         _is_head = True
+        _offer_at: int | None = None  # where the head ended that offered to upgrade
+        _is_repeated = False  # the head that comes is of the request that is known
 
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__(*given, **named)
@@ -125,11 +129,40 @@ def protocol_class() -> type[asyncio.Protocol]:
         def data_received(self, data: bytes) -> None:
             self._unread += len(data)  # until the parser says that it got somewhere
             super().data_received(data)
+            while (offer_at := self._offer_at) is not None:
+                data, self._offer_at = data[offer_at:], None
+                self._go_on_without_upgrade()
+                super().data_received(data)
             if self._unread > _BYTES_MAX and not self._is_cut:
                 self.cut(replies.HEADERS_TOO_LARGE, f"more than {_BYTES_MAX} bytes that are no body")
 
+        def _unsupported_upgrade_warning(self) -> None:
+            # Called where httptools raised HttpParserUpgrade, which says how far it came.
+            upgrade = sys.exception()
+            assert upgrade is not None
+            self._offer_at = upgrade.args[0]
+
+        def _go_on_without_upgrade(self) -> None:
+            """Take a request that offers to upgrade as if it did not (RFC 9110, 7.8).
+
+            Java's HttpClient offers HTTP/2 with each request over http. httptools 0.9 then says that the
+            request is over, and has no body: https://github.com/Kludex/uvicorn/issues/2722.
+            """
+            framing = [
+                b"%b: %b\r\n" % pair
+                for pair in self.headers
+                if pair[0] in (b"content-length", b"transfer-encoding")
+            ]
+            self.cycle.more_body = True
+            self.cycle.message_event.clear()
+            self.parser, self._is_repeated = HttpRequestParser(self), True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(framing))
+
         def on_headers_complete(self) -> None:
             self._unread, self._is_head = 0, False
+            if self._is_repeated:
+                self._is_repeated = False
+                return
             if len(self.pipeline) >= _PIPELINED_MAX:
                 self.cut(replies.BUSY, f"more than {_PIPELINED_MAX} requests before the first reply")
                 raise ValueError("no more requests are parsed")

@@ -209,8 +209,7 @@ class Receiver:
         try:
             if source is None:
                 return self._refuse(name, replies.SOURCE_UNKNOWN, "no such source", body_bytes=len(body))
-            if not body and head.announced:
-                check = f"none of {head.announced} bytes: something read the body before"
+            if not body and (check := _body_lost(head, scope)):
                 return self._refuse(name, replies.BODY_GONE, check)
             if "POST" not in source.methods:
                 return replies.method_not_allowed(", ".join(source.methods))
@@ -465,6 +464,18 @@ class Receiver:
             await send({"type": f"lifespan.{stage}.complete"})
             if stage == "shutdown":
                 return
+
+
+def _body_lost(head: _Head, scope: Scope) -> str:
+    """Say what became of a body that was announced and did not come; nothing where none was."""
+    names = {name for name, _ in scope["headers"]}
+    if not head.announced and not names >= {b"transfer-encoding", b"upgrade"}:
+        return ""
+    check = f"none of {head.announced} bytes" if head.announced else "none of the body"
+    if b"upgrade" in names:
+        # uvicorn by httptools, which `onceward serve` mends: https://github.com/Kludex/uvicorn/issues/2722
+        return f"{check}: this server drops it where a sender offers to upgrade; for uvicorn, --http h11"
+    return f"{check}: something read the body before"
 
 
 def path_below_mount(scope: Scope) -> str:

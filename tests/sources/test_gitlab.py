@@ -105,6 +105,8 @@ def test_an_event_is_read(event_type: str, subject: str, occurred_at_ms: int | N
         ({"event_name": "project_create", "path_with_namespace": "a/b"}, "project_create"),
         ({}, "Merge Request Hook"),
         ({"object_kind": "issue", "object_attributes": {"action": None}}, "issue"),
+        ({"object_kind": "release", "action": "create", "tag": "v1.1"}, "release.create"),
+        ({"object_kind": "milestone", "object_attributes": {"id": 1}, "action": "close"}, "milestone.close"),
     ],
 )
 def test_a_type_is_found_in_every_kind_of_hook(body: object, event_type: str) -> None:

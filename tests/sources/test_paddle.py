@@ -95,6 +95,8 @@ def test_parts_that_are_not_known_are_ignored(header: str) -> None:
         "ts=1696195954;h1=é\xff",
         HEADER.upper(),
         HEADER + ";h1=00" * 16,
+        f"ts=1696195954;h1=00, {HEADER}",
+        f"{HEADER}, ts=1696195954;h1=00",
     ],
 )
 def test_another_header_is_refused(header: str) -> None:

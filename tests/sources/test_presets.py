@@ -6,6 +6,7 @@ documented formula; here stand those that come from elsewhere, and what is parti
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -184,6 +185,56 @@ def test_pagerduty_refuses_the_mismatch_of_its_library() -> None:
 
     with pytest.raises(SignatureInvalid, match=r"no signature matches \(offered: 1"):
         source.verify(HttpRequest.of(PAGERDUTY_BODY, {"X-PagerDuty-Signature": wrong}), 0)
+
+
+# What the library or the sample of the sender does: all but two compare texts. PagerDuty's and Gitea's,
+# in Go, decode hexadecimal first.
+SPELLINGS = {
+    "box": "BOX-SIGNATURE-PRIMARY",
+    "buildkite": "X-Buildkite-Signature",
+    "calendly": "Calendly-Webhook-Signature",
+    "circleci": "circleci-signature",
+    "coinbase_commerce": "X-CC-Webhook-Signature",
+    "docusign": "X-DocuSign-Signature-1",
+    "dropbox": "X-Dropbox-Signature",
+    "gitea": "X-Gitea-Signature",
+    "gocardless": "Webhook-Signature",
+    "intercom": "X-Hub-Signature",
+    "lemon_squeezy": "X-Signature",
+    "line": "x-line-signature",
+    "mollie": "X-Mollie-Signature",
+    "pagerduty": "X-PagerDuty-Signature",
+    "razorpay": "X-Razorpay-Signature",
+    "trello": "X-Trello-Webhook",
+    "twitch": "Twitch-Eventsub-Message-Signature",
+    "typeform": "Typeform-Signature",
+    "vercel": "x-vercel-signature",
+    "woocommerce": "X-WC-Webhook-Signature",
+    "xero": "x-xero-signature",
+}
+
+
+@pytest.mark.parametrize("kind", SPELLINGS)
+def test_a_signature_is_taken_in_the_spelling_that_the_library_of_the_sender_takes(kind: str) -> None:
+    source = create(kind, secrets=[SECRET])
+    url = "https://shop.example.com/hooks/x"
+    headers = source.sign(BOX_BODY, NOW_MS, event_id="1", event_type="x", url=url)
+    name = SPELLINGS[kind]
+    digits = re.search(r"[0-9a-f]{40,}$", headers[name])
+    others = (
+        [headers[name].replace(digits[0], digits[0].upper())]
+        if digits
+        else [headers[name].rstrip("="), headers[name] + "="]
+    )
+
+    assert source.verify(HttpRequest.of(BOX_BODY, headers, url=url), NOW_MS).secret_index == 0
+    for other in others:
+        request = HttpRequest.of(BOX_BODY, headers | {name: other}, url=url)
+        if kind in ("gitea", "pagerduty"):
+            assert source.verify(request, NOW_MS).secret_index == 0
+        else:
+            with pytest.raises(SignatureInvalid):
+                source.verify(request, NOW_MS)
 
 
 # --- events ---------------------------------------------------------------------------------------

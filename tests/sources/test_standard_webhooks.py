@@ -257,3 +257,16 @@ def test_a_secret_that_can_never_match_is_refused(secret: str) -> None:
 def test_a_tolerance_that_would_refuse_everything_is_refused(tolerance: Any) -> None:
     with pytest.raises(ConfigError):
         StandardWebhooks(secrets=SECRET, tolerance=tolerance)
+
+
+def test_an_event_of_resend_is_about_its_email_or_what_else_has_an_id() -> None:
+    resend = Resend(secrets=SECRET)
+    subjects = [
+        resend.normalize(request(body))[0].subject
+        for body in (
+            b'{"type":"email.bounced","data":{"email_id":"56761188","subject":"Sending this example"}}',
+            b'{"type":"contact.created","data":{"id":"e169aa45","email":"steve@example.com"}}',
+        )
+    ]
+
+    assert subjects == ["56761188", "e169aa45"]

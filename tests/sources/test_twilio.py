@@ -229,6 +229,19 @@ def test_repeated_fields_are_a_list_and_an_odd_form_is_an_event() -> None:
     assert sole_event(SOURCE, request(b"")).type == "webhook"
 
 
+@pytest.mark.parametrize(
+    ("fields", "event_type", "subject"),
+    [
+        (b"RoomSid=RM1&RoomStatus=completed&StatusCallbackEvent=room-ended", "room.room-ended", "RM1"),
+        (b"ConferenceSid=CF1&StatusCallbackEvent=participant-join", "conference.participant-join", "CF1"),
+    ],
+)
+def test_a_room_of_video_is_no_conference(fields: bytes, event_type: str, subject: str) -> None:
+    incoming = sole_event(SOURCE, request(fields))
+
+    assert (incoming.type, incoming.subject) == (event_type, subject)
+
+
 def test_a_stream_is_a_batch_of_cloud_events() -> None:
     body = example("twilio", "com.twilio.messaging.message.delivered")
 
@@ -299,7 +312,21 @@ def test_a_shared_key_signs_the_same_text_with_the_hash_that_the_header_names() 
     assert WITH_SHARED.verify(shared_request(), NOW_MS).secret_index == 2
     sha1 = shared_request(algorithm="sha1", settings="key=SK1, algorithm=HMAC_SHA1")
     assert WITH_SHARED.verify(sha1, NOW_MS).secret_index == 2
+    # Its library reads the name in any case.
+    lower = shared_request(settings="key=SK1,algorithm=hmac_sha256")
+    assert WITH_SHARED.verify(lower, NOW_MS).secret_index == 2
     assert WITH_SHARED.verify(request(), NOW_MS).secret_index == 0
+
+
+def test_the_hash_in_the_address_is_compared_as_text_as_by_the_libraries_of_twilio() -> None:
+    upper = JSON_URL.replace(JSON_HASH, JSON_HASH.upper())
+    headers = {
+        "Content-Type": "application/json",
+        "X-Twilio-Signature": base64_of(TOKEN, upper.encode(), "sha1"),
+    }
+
+    assert upper != JSON_URL
+    refused(SOURCE, HttpRequest.of(JSON_BODY, headers, url=upper))
 
 
 def test_a_shared_key_signs_json_by_its_address() -> None:

@@ -160,6 +160,7 @@ def _type(request: HttpRequest, body: dict[str, Any]) -> str:
     kind = first_at(body, "object_kind", "event_name")
     if kind is None:
         return sole_text_header(request, EVENT_HEADER)
-    action = text_or_none(at(body, "object_attributes", "action"))
+    # Of releases and milestones it stands beside the kind.
+    action = text_or_none(at(body, "object_attributes", "action")) or text_or_none(body.get("action"))
     name = identifier(kind, 'the field "object_kind"')
     return identifier(f"{name}.{action}", 'the field "action"') if action else name

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import ClassVar
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
+from onceward.core.errors import SignatureInvalid
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.sources.base import identifier, parse_object, subject_or_none
 from onceward.sources.parts.fields import iso_or_none
@@ -42,7 +43,10 @@ class Paddle(TimedSource):
         """Check one of the ``h1`` signatures, then the age; other parts are ignored."""
         if self.insecure:
             return UNVERIFIED
-        parts = map(bytes.strip, sole_header(request, HEADER).split(b";"))
+        header = sole_header(request, HEADER)
+        if b"," in header:
+            raise SignatureInvalid(f"two {HEADER} headers that something joined")
+        parts = map(bytes.strip, header.split(b";"))
         timestamp, signatures = time_and_signatures(
             parts, header=HEADER, time_field=b"ts", signature_field=b"h1"
         )

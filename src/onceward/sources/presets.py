@@ -31,6 +31,7 @@ class Calendly(Generic):
             item_separator=",",
             field="v1",
             template="{timestamp}.{body}",
+            exact=True,
         ),
         timestamp=Timestamp(place="field:t", tolerance="3m"),
         id=("/event", "/payload/uri", "/created_at"),
@@ -51,7 +52,7 @@ class Typeform(Generic):
     retry_docs: ClassVar[str] = "https://www.typeform.com/developers/webhooks/"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=30)
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="Typeform-Signature", encoding="base64", prefix="sha256="),
+        signature=Signature(header="Typeform-Signature", encoding="base64", prefix="sha256=", exact=True),
         id="/event_id",
         type="/event_type",
         subject="/form_response/form_id",
@@ -72,7 +73,9 @@ class DocuSign(Generic):
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=100)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(
-            header=tuple(f"X-DocuSign-Signature-{number}" for number in range(1, 17)), encoding="base64"
+            header=tuple(f"X-DocuSign-Signature-{number}" for number in range(1, 17)),
+            encoding="base64",
+            exact=True,
         ),
         id=(
             "/event",
@@ -97,7 +100,7 @@ class Intercom(Generic):
     retry_horizon: ClassVar[timedelta | None] = timedelta(minutes=1)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="X-Hub-Signature", algorithm="sha1", prefix="sha1="),
+        signature=Signature(header="X-Hub-Signature", algorithm="sha1", prefix="sha1=", exact=True),
         id="/id",
         id_else="derived",
         id_ignore=("/delivery_attempts", "/delivery_status", "/delivered_at", "/first_sent_at"),
@@ -122,7 +125,7 @@ class Dropbox(Generic):
     docs_date: ClassVar[str] = "2026-10-31"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="X-Dropbox-Signature"),
+        signature=Signature(header="X-Dropbox-Signature", exact=True),
         id="received",
         type="const:list_folder.changed",
         subject="item:",
@@ -155,6 +158,7 @@ class Box(Generic):
             header=("BOX-SIGNATURE-PRIMARY", "BOX-SIGNATURE-SECONDARY"),
             encoding="base64",
             template="{body}{timestamp}",
+            exact=True,
         ),
         timestamp=Timestamp(place="header:BOX-DELIVERY-TIMESTAMP", unit="iso", tolerance="10m"),
         require={"BOX-SIGNATURE-VERSION": "1", "BOX-SIGNATURE-ALGORITHM": "HmacSHA256"},
@@ -173,7 +177,7 @@ class Line(Generic):
     docs_url: ClassVar[str] = "https://developers.line.biz/en/docs/messaging-api/verify-webhook-signature/"
     docs_date: ClassVar[str] = "2026-11-29"
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="x-line-signature", encoding="base64"),
+        signature=Signature(header="x-line-signature", encoding="base64", exact=True),
         id="/webhookEventId",
         type="/type",
         subject=("/source/groupId", "/source/roomId", "/source/userId"),
@@ -194,6 +198,7 @@ class Twitch(Generic):
             header="Twitch-Eventsub-Message-Signature",
             prefix="sha256=",
             template="{id}{timestamp}{body}",
+            exact=True,
         ),
         timestamp=Timestamp(place="header:Twitch-Eventsub-Message-Timestamp", unit="iso", tolerance="10m"),
         id="header:Twitch-Eventsub-Message-Id",
@@ -248,7 +253,7 @@ class Trello(Generic):
     retry_horizon: ClassVar[timedelta | None] = timedelta(seconds=210)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         signature=Signature(
-            header="X-Trello-Webhook", algorithm="sha1", encoding="base64", template="{body}{url}"
+            header="X-Trello-Webhook", algorithm="sha1", encoding="base64", template="{body}{url}", exact=True
         ),
         id="/action/id",
         type="/action/type",
@@ -271,7 +276,7 @@ class Xero(Generic):
     retry_docs: ClassVar[str] = "https://developer.xero.com/documentation/webhooks/configuring-your-server"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="x-xero-signature", encoding="base64"),
+        signature=Signature(header="x-xero-signature", encoding="base64", exact=True),
         id=("/tenantId", "/resourceId", "/eventCategory", "/eventType", "/eventDateUtc"),
         type=("/eventCategory", "/eventType"),
         subject="/resourceId",

@@ -46,6 +46,7 @@ class Buildkite(Generic):
             item_separator=",",
             field="signature",
             template="{timestamp}.{body}",
+            exact=True,
         ),
         timestamp=Timestamp(place="field:timestamp"),
         id="derived",
@@ -69,7 +70,7 @@ class CircleCI(Generic):
     docs_date: ClassVar[str] = "2026-11-29"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="circleci-signature", item_separator=",", field="v1"),
+        signature=Signature(header="circleci-signature", item_separator=",", field="v1", exact=True),
         id="/id",
         type="/type",
         subject=("/job/id", "/workflow/id", "/project/id"),
@@ -86,7 +87,7 @@ class Vercel(Generic):
     retry_horizon: ClassVar[timedelta | None] = timedelta(hours=24)
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=30)
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="x-vercel-signature", algorithm="sha1"),
+        signature=Signature(header="x-vercel-signature", algorithm="sha1", exact=True),
         id="/id",
         type="/type",
         subject=("/payload/deployment/id", "/payload/project/id"),

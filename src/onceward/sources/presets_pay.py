@@ -24,7 +24,7 @@ class Razorpay(Generic):
     retry_docs: ClassVar[str] = "https://razorpay.com/docs/webhooks/best-practices"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=5)
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="X-Razorpay-Signature"),
+        signature=Signature(header="X-Razorpay-Signature", exact=True),
         id="header:X-Razorpay-Event-Id",
         id_else="derived",
         type="/event",
@@ -53,7 +53,9 @@ class Mollie(Generic):
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=15)
     scheme_default: ClassVar[Scheme | None] = Scheme(
         # Mollie's own library takes a signature without the prefix as well.
-        signature=Signature(header="X-Mollie-Signature", prefix=("sha256=", ""), item_separator=","),
+        signature=Signature(
+            header="X-Mollie-Signature", prefix=("sha256=", ""), item_separator=",", exact=True
+        ),
         id="/id",
         type="/type",
         subject="/entityId",
@@ -91,7 +93,7 @@ class LemonSqueezy(Generic):
     docs_date: ClassVar[str] = "2026-10-31"
     retry_horizon: ClassVar[timedelta | None] = timedelta(seconds=155)
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="X-Signature"),
+        signature=Signature(header="X-Signature", exact=True),
         id=("/meta/event_name", "/data/type", "/data/id", "/data/attributes/updated_at"),
         type="/meta/event_name",
         subject="/data/id",
@@ -108,7 +110,7 @@ class GoCardless(Generic):
     docs_date: ClassVar[str] = "2026-11-29"
     reply_deadline: ClassVar[timedelta | None] = timedelta(seconds=10)
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="Webhook-Signature"),
+        signature=Signature(header="Webhook-Signature", exact=True),
         id="/id",
         type=("/resource_type", "/action"),
         subject=tuple(
@@ -139,7 +141,7 @@ class CoinbaseCommerce(Generic):
     docs_date: ClassVar[str] = "2026-11-29"
     retry_horizon: ClassVar[timedelta | None] = timedelta(days=3)
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="X-CC-Webhook-Signature"),
+        signature=Signature(header="X-CC-Webhook-Signature", exact=True),
         id="/event/id",
         type="/event/type",
         subject=("/event/data/code", "/event/data/id"),
@@ -157,7 +159,7 @@ class WooCommerce(Generic):
     docs_url: ClassVar[str] = "https://developer.woocommerce.com/docs/webhooks/"
     docs_date: ClassVar[str] = "2026-10-31"
     scheme_default: ClassVar[Scheme | None] = Scheme(
-        signature=Signature(header="X-WC-Webhook-Signature", encoding="base64"),
+        signature=Signature(header="X-WC-Webhook-Signature", encoding="base64", exact=True),
         id=("header:X-WC-Webhook-Source", "header:X-WC-Webhook-Topic", "item:"),
         type="header:X-WC-Webhook-Topic",
         subject="/id",

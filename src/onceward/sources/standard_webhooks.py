@@ -50,6 +50,7 @@ class StandardWebhooks(TimedSource):
     """
 
     kind: ClassVar[str] = "standard_webhooks"
+    _subject_names: ClassVar[tuple[str, ...]] = ("id",)
     docs_url: ClassVar[str] = (
         "https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md"
     )
@@ -112,7 +113,7 @@ class StandardWebhooks(TimedSource):
                 type=_type(body),
                 payload=body,
                 payload_is_body=True,
-                subject=subject_or_none(at(data, "id")),
+                subject=subject_or_none(first_at(data, *self._subject_names)),
                 occurred_at_ms=_time(first_at(body, "timestamp", "created_at")),
             )
         ]
@@ -169,9 +170,11 @@ class Clerk(Svix):
 
 
 class Resend(Svix):
-    """Events of a Resend account, sent by Svix; see `StandardWebhooks`."""
+    """Events of a Resend account, sent by Svix; see `StandardWebhooks`. The subject is the e-mail's id."""
 
     kind: ClassVar[str] = "resend"
+    # Most are about an e-mail, which is called so; contacts and domains have a plain id.
+    _subject_names: ClassVar[tuple[str, ...]] = ("email_id", "id")
     docs_url: ClassVar[str] = "https://resend.com/docs/webhooks"
     retry_docs: ClassVar[str] = "https://resend.com/docs/webhooks/retries-and-replays"
 

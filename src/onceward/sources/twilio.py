@@ -211,7 +211,7 @@ class Twilio(Source):
 def _algorithm_in(settings: bytes) -> str:
     """Give the hash that a header such as ``key=…,algorithm=HMAC_SHA256`` names."""
     pairs = [part.strip().partition(b"=") for part in settings.split(b",")]
-    named = [value for name, _, value in pairs if name == b"algorithm"]
+    named = [value.upper() for name, _, value in pairs if name == b"algorithm"]
     if len(named) != 1 or named[0] not in _ALGORITHMS:
         raise SignatureInvalid(f"{SETTINGS_HEADER} names no algorithm that is known")
     return _ALGORITHMS[named[0]]
@@ -229,7 +229,7 @@ def _check_body_hash(request: HttpRequest, url: bytes) -> None:
         return
     if len(hashes) != 1:
         raise SignatureInvalid(f"no signed field, and the address has {len(hashes)} {HASH_FIELD}")
-    given = hashes[0].lower().encode("utf-8", "surrogatepass")
+    given = hashes[0].encode("utf-8", "surrogatepass")
     if not hmac.compare_digest(hashlib.sha256(request.body).hexdigest().encode(), given):
         raise SignatureInvalid(f"{HASH_FIELD} of the address is not the body's hash")
 
@@ -252,7 +252,9 @@ def _form_type(form: dict[str, Any]) -> str:
     for field, what in _STATES:
         state = text_or_none(form.get(field))
         if state:
-            return f"{what}.{state}"
+            # A room of Video says what happened in the field in which a conference does.
+            is_room = what == "conference" and form.get("RoomSid") and not form.get("ConferenceSid")
+            return f"{'room' if is_room else what}.{state}"
     return text_or_none(form.get("EventType")) or "webhook"
 
 

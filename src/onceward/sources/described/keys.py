@@ -37,6 +37,7 @@ class Keys:
         self.is_symmetric = signature.algorithm in HASHES
         self._algorithm = signature.algorithm
         self._encoding: TextEncoding = signature.encoding
+        self._is_exact = signature.exact
         # Secrets, not bytes: their repr shows no key.
         self._secrets: tuple[Secret, ...] = ()
         self._public: tuple[PublicKey, ...] = ()
@@ -59,11 +60,11 @@ class Keys:
         """
         check_count(signatures)
         if self.is_symmetric:
-            offered = [comparable(one, self._encoding) for one in signatures]
+            offered = [self._comparable(one) for one in signatures]
             for index, key in enumerate(self._secrets):
                 for message in messages:
                     text = hmac_text(key.key, message, self._algorithm, self._encoding)
-                    expected = comparable(text, self._encoding)
+                    expected = self._comparable(text)
                     if any(hmac.compare_digest(expected, one) for one in offered):
                         return index
         else:
@@ -73,6 +74,15 @@ class Keys:
                 if any(verifies(public, message, one, scheme) for message in messages for one in raw):
                     return index
         raise no_match(signatures, len(self._secrets) + len(self._public))
+
+    def _comparable(self, text: bytes) -> bytes:
+        """Give the one spelling of a signature, or what stands there where no other is taken.
+
+        Compared as text and never decoded: in base64 several texts mean the same bytes.
+        """
+        if self._is_exact:
+            return text
+        return text.lower() if self._encoding == "hex" else text.rstrip(b"=")
 
     def sign(self, index: int, message: bytes) -> bytes:
         """Give the signature of the secret at that position, as header bytes."""
@@ -89,14 +99,6 @@ def hmac_text(key: bytes, message: bytes, algorithm: str, encoding: TextEncoding
         return hex_hmac(key, message, algorithm)
     text = base64_hmac(key, message, algorithm)
     return text if encoding == "base64" else text.translate(_TO_URL)
-
-
-def comparable(text: bytes, encoding: TextEncoding) -> bytes:
-    """Give the one spelling of a signature.
-
-    Compared as text and never decoded: in base64 several texts mean the same bytes.
-    """
-    return text.lower() if encoding == "hex" else text.rstrip(b"=")
 
 
 def _decoded(text: bytes, encoding: TextEncoding) -> bytes | None:

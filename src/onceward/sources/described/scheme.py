@@ -32,6 +32,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         algorithm: of the HMAC, a hash; or with a public key ``ed25519``, ``ecdsa-p256-sha256``
             (DER) or ``rsa-sha256`` (PKCS#1 v1.5).
         encoding: of the signature; hexadecimal in either case, base64 with or without padding.
+        exact: of an HMAC only the one spelling, as most senders' own libraries have it: lower case,
+            with the padding.
         prefix: what stands before the signature, e.g. ``sha256=``; it must be there. Several: one of
             them.
         item_separator: what separates several signatures, or fields, in one header: ``,``.
@@ -52,6 +54,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     header: Names
     algorithm: Algorithm = "sha256"
     encoding: TextEncoding = "hex"
+    exact: bool = False
     prefix: Names = ""
     item_separator: str = ""
     field: str = ""

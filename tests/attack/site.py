@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Self
 from onceward import App
 from onceward.sources import Stripe
 from onceward.testing import check_invariants
+from tests import starts
 from tests.helpers import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -53,8 +54,8 @@ class Process:
     def __init__(self, argv: Sequence[str], home: Path, env: Mapping[str, str], log: Path) -> None:
         self.log = log
         with log.open("wb") as out:
-            self.popen = subprocess.Popen(
-                argv, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            self.popen = starts.start(
+                *argv, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
             )
         self.pid = self.popen.pid
         self.port = 0
@@ -144,7 +145,7 @@ class Site:
     def spawn(self, *argv: str, failpoint: str = "", **env: str) -> Process:
         """Start a Python process in the site's folder."""
         log = self.home / f"log{len(self.processes)}"
-        process = Process([sys.executable, *argv], self.home, self.environment(failpoint, env), log)
+        process = Process(argv, self.home, self.environment(failpoint, env), log)
         self.processes.append(process)
         return process
 

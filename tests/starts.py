@@ -7,8 +7,8 @@ every respect, and a ``subprocess.Popen``: its pipes, exit codes and signals are
 Python reads from the environment when it starts cannot be given by a fork: where such a variable
 differs, a Python is started afresh. A campaign starts all of them afresh.
 
-What is about the start itself calls `subprocess`: the first thing that a command imports, its signals
-while it does, the interpreter's options.
+What is about the start itself asks for one afresh, or calls `subprocess`: the first thing that a command
+imports, its signals while it does, the interpreter's options.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ def start(
     stdout: IO[Any] | int | None = None,
     stderr: IO[Any] | int | None = None,
     start_new_session: bool = False,
+    is_afresh: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start ``python`` with arguments: ``-m <module> …``, ``-c <code> …`` or ``<file> …``.
 
-    What is left out is as ``subprocess.Popen`` has it.
+    What is left out is as ``subprocess.Popen`` has it; with *is_afresh* nothing is forked.
     """
-    program = _program(arguments, env)
-    kind: type[subprocess.Popen[bytes]] = Forked if program is not None else subprocess.Popen
+    can_fork = not is_afresh and _program(arguments, env) is not None
+    kind: type[subprocess.Popen[bytes]] = Forked if can_fork else subprocess.Popen
     return kind(
         [sys.executable, *arguments],
         cwd=cwd,

@@ -109,7 +109,9 @@ class Running:
 
 
 @contextmanager
-def running(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[Running]:
+def running(
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, is_afresh: bool = False
+) -> Iterator[Running]:
     log = cwd / f"{arguments[0]}.log"
     with log.open("wb") as file:
         process = starts.start(
@@ -120,6 +122,7 @@ def running(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) ->
             env=environment(**(env or {})),
             stdout=file,
             stderr=file,
+            is_afresh=is_afresh,
         )
     try:
         yield Running(process, log)

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Self
 from onceward import App
 from onceward.sources import Stripe
 from onceward.testing import check_invariants
+from tests import starts
 from tests.helpers import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -50,11 +51,19 @@ class Reply(NamedTuple):
 class Process:
     """A process of the app; everything that it prints is in its log."""
 
-    def __init__(self, argv: Sequence[str], home: Path, env: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, argv: Sequence[str], home: Path, env: Mapping[str, str], log: Path, *, is_afresh: bool = False
+    ) -> None:
         self.log = log
         with log.open("wb") as out:
-            self.popen = subprocess.Popen(
-                argv, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            self.popen = starts.start(
+                *argv,
+                cwd=home,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                is_afresh=is_afresh,
             )
         self.pid = self.popen.pid
         self.port = 0
@@ -141,23 +150,39 @@ class Site:
         }
         return env | ({"ONCEWARD_FAILPOINT": failpoint} if failpoint else {})
 
-    def spawn(self, *argv: str, failpoint: str = "", **env: str) -> Process:
+    def spawn(self, *argv: str, failpoint: str = "", is_afresh: bool = False, **env: str) -> Process:
         """Start a Python process in the site's folder."""
         log = self.home / f"log{len(self.processes)}"
-        process = Process([sys.executable, *argv], self.home, self.environment(failpoint, env), log)
+        process = Process(argv, self.home, self.environment(failpoint, env), log, is_afresh=is_afresh)
         self.processes.append(process)
         return process
 
-    def worker(self, app: str = "shop:app", *options: str, failpoint: str = "", **env: str) -> Process:
+    def worker(
+        self,
+        app: str = "shop:app",
+        *options: str,
+        failpoint: str = "",
+        is_afresh: bool = False,
+        **env: str,
+    ) -> Process:
         """Start ``onceward worker`` and wait until it works."""
-        process = self.spawn("-m", "onceward", "worker", app, *options, failpoint=failpoint, **env)
+        process = self.spawn(
+            "-m", "onceward", "worker", app, *options, failpoint=failpoint, is_afresh=is_afresh, **env
+        )
         process.wait_for("at once")
         return process
 
-    def serve(self, app: str = "shop:app", *options: str, failpoint: str = "", **env: str) -> Process:
+    def serve(
+        self,
+        app: str = "shop:app",
+        *options: str,
+        failpoint: str = "",
+        is_afresh: bool = False,
+        **env: str,
+    ) -> Process:
         """Start ``onceward serve`` and wait until it listens."""
         argv = ("-m", "onceward", "serve", app, "--port", "0", *options)
-        process = self.spawn(*argv, failpoint=failpoint, **env)
+        process = self.spawn(*argv, failpoint=failpoint, is_afresh=is_afresh, **env)
         process.port = int(process.wait_for(r"http://127.0.0.1:\d+").rpartition(":")[2])
         return process
 

@@ -48,7 +48,7 @@ def silent(shop: Any, bulk_id: str = "mend") -> None:
 
 
 def command(site: Site, *arguments: str, failpoint: str = "", **env: str) -> Process:
-    return site.spawn("-m", "onceward", *arguments, failpoint=failpoint, **env)
+    return site.spawn("-m", "onceward", *arguments, failpoint=failpoint, is_afresh=False, **env)
 
 
 def reply_of(process: Process) -> dict[str, Any]:

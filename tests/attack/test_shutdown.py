@@ -12,7 +12,7 @@ from tests.helpers import eventually
 
 def test_a_drain_lets_the_step_finish_and_gives_the_rest_back(site: Site) -> None:
     shop = site.desk()
-    first = site.worker()
+    first = site.worker(is_afresh=True)
     run = shop.app.sync.start(shop.three, "A", 1.5)
     site.wait_note("start b A")
     first.signal(signal.SIGTERM)
@@ -28,7 +28,7 @@ def test_a_drain_lets_the_step_finish_and_gives_the_rest_back(site: Site) -> Non
 
 def test_a_second_sigterm_stops_at_once_and_loses_nothing(site: Site) -> None:
     shop = site.desk()
-    first = site.worker()
+    first = site.worker(is_afresh=True)
     gate = site.home / "gate"
     run = shop.app.sync.start(shop.gated, "A", str(gate))
     site.wait_note("start A")
@@ -64,7 +64,7 @@ def test_ten_rolling_restarts_charge_no_attempt(site: Site) -> None:
 
 
 def test_a_drain_of_a_server_under_load_answers_truthfully(site: Site) -> None:
-    first, second = site.serve(), site.serve()
+    first, second = site.serve(is_afresh=True), site.serve()
     ids = [f"evt_{i}" for i in range(60)]
     replies = {}
 

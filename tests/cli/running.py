@@ -7,11 +7,11 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import starts
 from tests.helpers import eventually
 
 SRC = Path(__file__).resolve().parents[2] / "src"
@@ -53,13 +53,13 @@ def onceward(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "onceward", *arguments],
+    return starts.run(
+        "-m",
+        "onceward",
+        *arguments,
         cwd=cwd,
         env=environment(**(env or {})),
-        capture_output=True,
-        text=True,
-        input=stdin,
+        stdin=stdin,
         timeout=SECONDS,
     )
 
@@ -109,15 +109,20 @@ class Running:
 
 
 @contextmanager
-def running(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[Running]:
+def running(
+    *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, is_afresh: bool = False
+) -> Iterator[Running]:
     log = cwd / f"{arguments[0]}.log"
     with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "onceward", *arguments],
+        process = starts.start(
+            "-m",
+            "onceward",
+            *arguments,
             cwd=cwd,
             env=environment(**(env or {})),
             stdout=file,
             stderr=file,
+            is_afresh=is_afresh,
         )
     try:
         yield Running(process, log)

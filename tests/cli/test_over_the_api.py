@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from click.testing import CliRunner
 
 from onceward.cli.console.reach import Reach
 from onceward.cli.main import main
+from tests import starts
 from tests.cli.running import environment, onceward, running
 
 SHOP = """
@@ -48,7 +47,7 @@ asyncio.run(main())
 
 def test_the_commands_reach_an_instance_over_its_api(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(SHOP)
-    subprocess.run([sys.executable, "-c", SELL], cwd=tmp_path, env=environment(), check=True, timeout=60)
+    starts.run("-c", SELL, cwd=tmp_path, env=environment()).check_returncode()
     made = onceward("tokens", "add", "robot", "--role", "operator", "shop:app", cwd=tmp_path)
     found = re.search(r"^owt_\S+$", made.stdout, re.MULTILINE)
     assert found is not None, made.stdout + made.stderr

@@ -59,7 +59,9 @@ async def states(store: Path) -> list[tuple[str, int]]:
 
 
 def test_the_banner_says_what_holds_and_masks_secrets(shop: Path) -> None:
-    with running("serve", "shop:app", "--port", "0", "--namespace", "blue", cwd=shop) as server:
+    with running(
+        "serve", "shop:app", "--port", "0", "--namespace", "blue", cwd=shop, is_afresh=True
+    ) as server:
         server.port()
         said = server.said()
 
@@ -89,7 +91,7 @@ def test_a_delivery_is_stored_before_it_is_answered_and_its_run_ends(shop: Path)
 
 @pytest.mark.parametrize("command", [["serve", "shop:app", "--port", "0"], ["worker", "shop:app"]])
 def test_sigterm_lets_a_step_finish_and_charges_nothing(shop: Path, command: list[str]) -> None:
-    with running(*command, cwd=shop) as process:
+    with running(*command, cwd=shop, is_afresh=True) as process:
         process.wait_for("at once")
         asyncio.run(start(shop / "shop.db", "wait", "a"))
         eventually((shop / "a.begun").exists)
@@ -106,7 +108,7 @@ def test_sigterm_lets_a_step_finish_and_charges_nothing(shop: Path, command: lis
 
 @pytest.mark.parametrize("command", [["serve", "shop:app", "--port", "0"], ["worker", "shop:app"]])
 def test_a_second_signal_stops_at_once(shop: Path, command: list[str]) -> None:
-    with running(*command, cwd=shop) as process:
+    with running(*command, cwd=shop, is_afresh=True) as process:
         process.wait_for("at once")
         asyncio.run(start(shop / "shop.db", "wait", "b"))
         eventually((shop / "b.begun").exists)
@@ -132,7 +134,7 @@ def workers_of(server: Running) -> list[int]:
 
 
 def test_workers_share_the_port_are_replaced_and_end_with_their_parent(shop: Path) -> None:
-    with running("serve", "shop:app", "--port", "0", "--workers", "2", cwd=shop) as server:
+    with running("serve", "shop:app", "--port", "0", "--workers", "2", cwd=shop, is_afresh=True) as server:
         port = server.port()
         first = eventually(lambda: workers_of(server) if len(workers_of(server)) == 2 else None)
         assert first is not None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from onceward import App, Context, Event, NoticeAddress, Permanent, Retry
 from onceward.console.local import LocalConsole
 from onceward.console.views import NoticesView
 from onceward.core.notices import HORIZON_MS, NoticeRow
+from tests import starts
 from tests.cli.test_console_commands import Told
 from tests.engine.receivers import Receiver
 from tests.engine.running import make_app, open_store, run_app
@@ -292,9 +291,7 @@ def test_a_sender_that_is_killed_before_it_notes_the_answer_leaves_it_to_another
             "PYTHONPATH": str(ROOT / "src"),
             "ONCEWARD_FAILPOINT": "notice.after_send:kill:1",
         }
-        killed = subprocess.run(
-            [sys.executable, "-c", SENDER, store_url, receiver.url, NEW], env=environment, timeout=60
-        )
+        killed = starts.run("-c", SENDER, store_url, receiver.url, NEW, cwd=ROOT, env=environment)
         assert killed.returncode == -signal.SIGKILL
         assert len(receiver.told) == 1
         app = notified(store_url, receiver)

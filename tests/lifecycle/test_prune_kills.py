@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from onceward import App, Context, Event
 from onceward.testing.invariants import check_invariants
+from tests import starts
 from tests.engine.running import open_store, run_app
 from tests.helpers import eventually_async
 
@@ -61,9 +60,7 @@ def _prune(url: str, failpoint: str, program: str = PRUNER) -> int:
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
         "ONCEWARD_FAILPOINT": failpoint,
     }
-    return subprocess.run(
-        [sys.executable, "-c", program, url], cwd=ROOT, env=environment, timeout=60
-    ).returncode
+    return starts.run("-c", program, url, cwd=ROOT, env=environment).returncode
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from onceward.testing.invariants import check_invariants
+from tests import starts
 from tests.engine.running import open_store
 from tests.engine.ways import WAYS, make_table, things
 
@@ -40,14 +40,8 @@ def play(url: str, way: str, kind: str, failpoint: str = "") -> subprocess.Compl
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     if failpoint:
         environment["ONCEWARD_FAILPOINT"] = failpoint
-    return subprocess.run(
-        [sys.executable, "-m", "tests.lifecycle.transacting", url, way, kind],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
+    return starts.run(
+        "-m", "tests.lifecycle.transacting", url, way, kind, cwd=ROOT, env=environment, timeout=WITHIN_S
     )
 
 

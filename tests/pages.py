@@ -35,7 +35,6 @@ from typing import Any
 
 from onceward.sources import Stripe
 from onceward.testing.server_home import LOOPBACK, free_port
-from tests import starts
 from tests.helpers import eventually
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -155,10 +154,7 @@ class Folder:
         for name in files:
             others = "\n".join(code for other, code in files.items() if other != name)
             if not any(use in called + others for use in (name, f"{name.removesuffix('.py')}:app")):
-                done = starts.run(
-                    "-W", "error", name, cwd=self.path, env=self._environment, timeout=RUN_SECONDS_MAX
-                )
-                assert done.returncode == 0, f"{name}\n{done.stdout}{done.stderr}"
+                self._run([sys.executable, "-W", "error", name])
         try:
             for fence, shown in shell:
                 if fence.note == " serves":

@@ -40,7 +40,7 @@ async def in_turn(ctx: Context, event: Event) -> str:
 async def newest(ctx: Context, event: Event) -> str:
     order = str(event.payload["data"]["object"]["order"])
     try:
-        await ctx.step.sleep("wait", 0.5)
+        await ctx.step.sleep("wait", 3)  # all of them are here before the first could end
     finally:
         await ctx.step.run("clean up", act, f"clean-{ctx.run_id}", order)
     return order

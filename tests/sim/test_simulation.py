@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from onceward.testing import simulate
 from onceward.testing.planted import BUGS
 from onceward.testing.simulation import faults
+from onceward.testing.simulation.world import World, fresh_database, take_back
 
 SEEDS = 2_000
 PART = 50
@@ -84,6 +86,33 @@ def test_every_kind_of_fault_happens_and_a_seed_mixes_a_dozen() -> None:
     assert sorted(kinds)[len(kinds) // 2] >= 12
     passed = {name for outcome in outcomes for name in outcome.failpoints}
     assert passed >= set(faults.FAILPOINTS)
+
+
+def test_a_world_begins_in_the_emptied_database_of_one_before() -> None:
+    new = fresh_database()
+    schema = new.serialize()
+    take_back(new)
+    world = World(5)
+    world.run()
+    assert world.mirror.runs
+
+    again = fresh_database()
+    assert again is world.connection
+    tables = [name for (name,) in again.execute("select name from sqlite_master where type = 'table'")]
+    rows = {name: again.execute(f"select count(*) from {name}").fetchone()[0] for name in tables}
+    assert {name for name, count in rows.items() if count} <= {"onceward_migration"}
+    untouched = sqlite3.connect(":memory:")
+    untouched.deserialize(schema)
+    assert "\n".join(again.iterdump()) == "\n".join(untouched.iterdump())
+    take_back(again)
+
+
+def test_a_database_with_a_planted_bug_is_not_used_again() -> None:
+    world = World(0, bug=BUGS["no-unique"])
+    world.run()
+
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        world.connection.execute("select 1")
 
 
 def test_a_trace_is_kept_when_it_is_asked_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 
@@ -11,17 +12,30 @@ from onceward.testing import simulate
 from onceward.testing.planted import DOUBTFUL_BUGS
 from onceward.testing.simulation.world import World
 
+LOOKED_AT = 16
+"""Worlds whose runs are looked at."""
+
 SEEDS = 400 if os.environ.get("ONCEWARD_TEST_TIER") == "campaign" else 25
 
 FOUND_WITHIN = 60
 """Seeds in which a planted bug must show."""
 
 
-def test_every_promise_is_kept_about_unknown_outcomes() -> None:
-    outcomes = [simulate.run_seed(seed, is_doubtful=True) for seed in range(SEEDS)]
+@functools.cache
+def _first_worlds() -> list[World]:
+    worlds = [World(seed, is_doubtful=True) for seed in range(LOOKED_AT)]
+    for world in worlds:
+        world.run()
+    return worlds
 
-    assert [outcome.violations[0] for outcome in outcomes if outcome.violations] == []
-    assert min(outcome.operations for outcome in outcomes) >= 200
+
+@pytest.mark.xdist_group("worlds of unknown")
+def test_every_promise_is_kept_about_unknown_outcomes() -> None:
+    worlds: list[World | simulate.Outcome] = [*_first_worlds()]
+    worlds += [simulate.run_seed(seed, is_doubtful=True) for seed in range(LOOKED_AT, SEEDS)]
+
+    assert [world.violations[0] for world in worlds if world.violations] == []
+    assert min(world.operations for world in worlds) >= 200
 
 
 @pytest.mark.parametrize("name", DOUBTFUL_BUGS)
@@ -33,11 +47,10 @@ def test_a_planted_bug_is_found(name: str) -> None:
     assert found is not None, DOUBTFUL_BUGS[name].sentence
 
 
+@pytest.mark.xdist_group("worlds of unknown")
 def test_there_is_something_to_ask_and_to_undo_in_these_worlds() -> None:
     told: Counter[str] = Counter()
-    for seed in range(16):
-        world = World(seed, is_doubtful=True)
-        world.run()
+    for world in _first_worlds():
         for rows in world.mirror.runs.values():
             told[f"{rows.run['workflow']} {rows.run['state']}"] += 1
             told["answered"] += any('"step"' in str(row["detail"]) for row in rows.audit)

@@ -32,7 +32,7 @@ class Bug:
         store: plants it into a process that has its store and no worker yet.
         worker: plants it into a process that has its worker.
         is_of_waits: it shows in worlds of runs that wait for events.
-        first_seed: where to begin looking for it, near a world that shows it; few do.
+        first_seed: the first world to look for it in: one that shows it, as long as worlds are what they are.
     """
 
     sentence: str
@@ -299,6 +299,7 @@ DOUBTFUL_BUGS: dict[str, Bug] = {
                 for row in rows
             ]
         ),
+        first_seed=1,
     ),
     "undo-not-marked": Bug(
         "That the undoing of a run began is not saved: code that ends otherwise is followed (RULINGS 20).",
@@ -319,7 +320,9 @@ DOUBTFUL_BUGS: dict[str, Bug] = {
 """Bugs that show in worlds of unknown outcomes, by name."""
 
 BUGS: dict[str, Bug] = {
-    "no-fence": Bug("Writes are accepted whatever their fence (I5).", _batches(_with_present_fence)),
+    "no-fence": Bug(
+        "Writes are accepted whatever their fence (I5).", _batches(_with_present_fence), first_seed=1
+    ),
     "no-guard": Bug("Batches of an evicted process are accepted (I5).", _OPEN_GUARD),
     "zombie-writes": Bug(
         "A takeover neither shuts the old holder out nor raises the fence (I5).",
@@ -339,6 +342,7 @@ BUGS: dict[str, Bug] = {
     "no-durable-attempt": Bug(
         "A lost holder is counted neither as an attempt nor as a crash (I15, I16).",
         _statement("lose_run", "attempt = ?4, crashes = ?5, ", ""),
+        first_seed=1,
     ),
     "ack-before-commit": Bug("A delivery is answered before its commit (I6).", worker=_ack_before_commit),
     "wake-lost": Bug(
@@ -348,6 +352,7 @@ BUGS: dict[str, Bug] = {
     "double-emit": Bug(
         "An emit in a body is stored at once, under an id drawn anew, not with its step (I10).",
         worker=_emit_at_once,
+        first_seed=2,
     ),
     "tries-not-saved": Bug(
         "A failed try is not saved before the next (I15).",
@@ -356,7 +361,7 @@ BUGS: dict[str, Bug] = {
     "reopen-caught-failures": Bug(
         "A retry opens every failure, also those that the workflow caught (RULINGS 19).",
         _method("steer", _opens_every_failure),
-        first_seed=430,
+        first_seed=438,
     ),
     "deadline-moves": Bug(
         "A sleep's deadline is reckoned anew whenever the run is loaded (I14).",
@@ -374,14 +379,17 @@ BUGS: dict[str, Bug] = {
         first_seed=39,
     ),
     "order-forgotten": Bug(
-        "Saved outcomes are handed out by name, not as they were saved (RULINGS 17).", _histories(_by_name)
+        "Saved outcomes are handed out by name, not as they were saved (RULINGS 17).",
+        _histories(_by_name),
+        first_seed=4,
     ),
     "resolve-lies": Bug(
         "A lost reply counts as a commit that happened (I6, I7).",
         _method("resolve", lambda _process, _resolve: lambda *_: True),
+        first_seed=6,
     ),
     "refused-counts-as-saved": Bug(
-        "A commit that the fence refused counts as made (I5).", _method("apply", _says_held)
+        "A commit that the fence refused counts as made (I5).", _method("apply", _says_held), first_seed=1
     ),
     "evicted-not-told": Bug(
         "A process that was evicted takes its commits for made (I5, I6).",
@@ -403,6 +411,7 @@ BUGS: dict[str, Bug] = {
     "suspects-together": Bug(
         "Runs that may have killed their holders are claimed like all others (I16).",
         _statement("due", "is_suspect = ?3", "(is_suspect = ?3 or ?3 = 0)"),
+        first_seed=2,
     ),
     "drain-charges": Bug(
         "A process that stops charges its runs an attempt (I29).",
@@ -425,6 +434,7 @@ BUGS: dict[str, Bug] = {
             "and state = ?3 and generation = ?4 and fence = ?5",
             "and ?3 <> '' and ?4 > 0 and ?5 >= 0",
         ),
+        first_seed=2,
     ),
     "strays-stay": Bug(
         "A run whose claim was never heard of is not given back (I8).",
@@ -443,6 +453,7 @@ BUGS: dict[str, Bug] = {
         "A run looks for its event before its wait is durable: what it sees is a little old (I12).",
         _method("awaited", _looks_too_early),
         is_of_waits=True,
+        first_seed=4,
     ),
     "nobody-looks": Bug(
         "Who stores an event does not look who waits for it (I12).",

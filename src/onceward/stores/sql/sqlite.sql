@@ -233,7 +233,7 @@ select process_id from {t}process where namespace = ? and instance = ?
 
 -- name: save_workflow
 insert into {t}workflow (namespace, name, triggers, seen_at, deadline_ms, rules, retention, tags)
-values (?, ?, ?, ?, ?, ?, ?, ?)
+values (?1, ?, ?, ?, ?, ?, ?, ?)
 on conflict (namespace, name) do update set triggers = excluded.triggers, seen_at = excluded.seen_at,
   deadline_ms = excluded.deadline_ms, rules = excluded.rules, retention = excluded.retention,
   tags = excluded.tags

@@ -215,20 +215,7 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
                 ),
             )
             connection.execute(sql["insert_committer"], (namespace, process.process_id, process.epoch))
-            for row in workflows:
-                connection.execute(
-                    sql["save_workflow"],
-                    (
-                        namespace,
-                        row.name,
-                        row.triggers,
-                        row.seen_at,
-                        row.deadline_ms,
-                        row.rules,
-                        row.retention,
-                        row.tags,
-                    ),
-                )
+            self._writes.save_workflows(connection, workflows)
             if workflows:
                 connection.execute(sql["count_registration"], (namespace,))
 

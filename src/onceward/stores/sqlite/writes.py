@@ -25,6 +25,7 @@ from onceward.core.model import (
     RunRow,
     SkippedRow,
     StepRow,
+    WorkflowRow,
 )
 from onceward.core.ports import Accept, Accepted, Advance, Claim, Claimed, RunMove, Steer
 from onceward.core.states import TERMINAL, RunState
@@ -121,6 +122,7 @@ class SqliteWrites:
         self._sql = sql
         self._namespace = namespace
         self._judging = SqliteJudging(sql, namespace)
+        self._save_workflows = RowsAtOnce(sql["save_workflow"], namespace)
         self._save_steps = RowsAtOnce(sql["save_step"], namespace)
         self._move_runs = RowsAtOnce(sql["move_run"], namespace)
         self._insert_event = RowsAtOnce(sql["insert_event"], namespace)
@@ -128,6 +130,14 @@ class SqliteWrites:
         self._insert_runs = RowsAtOnce(sql["insert_run"], namespace)
         self._insert_queue = RowsAtOnce(sql["insert_queue"], namespace)
         self._insert_deliveries = RowsAtOnce(sql["insert_delivery"], namespace)
+
+    def save_workflows(self, connection: sqlite3.Connection, workflows: Sequence[WorkflowRow]) -> None:
+        """Register workflows, or write what they are now."""
+        rows = [
+            (row.name, row.triggers, row.seen_at, row.deadline_ms, row.rules, row.retention, row.tags)
+            for row in workflows
+        ]
+        self._save_workflows.execute(connection, rows)
 
     # --- from inside a run -------------------------------------------------------------------
 

@@ -26,8 +26,16 @@ _RUN_AND_PLACE = (
 NOTHING: list[Row] = []
 
 
+_names: dict[str, tuple[str, ...]] = {}
+"""The columns of each table, which every world has."""
+
+
 def _columns(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    return tuple(row[1] for row in connection.execute(f"pragma table_info(onceward_{table})"))
+    names = _names.get(table)
+    if names is None:
+        rows = connection.execute(f"pragma table_info(onceward_{table})")
+        names = _names[table] = tuple([row[1] for row in rows])
+    return names
 
 
 class RunRows:
@@ -64,6 +72,8 @@ class Mirror:
         self.events: dict[tuple[str, str], Row] = {}
         self.processes: dict[str, Row] = {}
         self.committers: dict[str, Row] = {}
+        self._keys: Tables = {"holder": [], "waiter": []}
+        self._joined: list[Row] = []
         self._names = {
             table: _columns(connection, table)
             for table in ("run", "queue", "event", "delivery", "process", "committer", *ALL_OF_RUN)
@@ -150,14 +160,17 @@ class Mirror:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def in_line(self) -> set[str]:
-        """Give the runs that hold a key, wait for one, or for who holds one."""
-        runs = {row["run_id"] for rows in self.key_tables().values() for row in rows}
-        return runs | {row["parent_run_id"] for row in self.joined()}
+        """Give the runs that hold a key, wait for one, or for who holds one; they are read for the judging, too."""
+        if not self._has_keys:
+            return set()
+        self._keys, self._joined = self.key_tables(), self.joined()
+        runs = {row["run_id"] for rows in self._keys.values() for row in rows}
+        return runs | {row["parent_run_id"] for row in self._joined}
 
     # --- judging ------------------------------------------------------------------------------------
 
     def check_runs(self, run_ids: Iterable[str]) -> list[Violation]:
-        """Judge some runs, after they were read again, by the rules for every store.
+        """Judge some runs, after they and who is in line were read again, by the rules for every store.
 
         What their rows name (parents, children, events) is shown to the rules beside them, but
         only what is said about the runs themselves counts: the others' relatives are not shown.
@@ -167,11 +180,11 @@ class Mirror:
             return []
         found: list[Violation] = []
         near = dict(wanted)
-        tables: Tables = {table: [] for table in invariants.TABLES} | self.key_tables()
+        tables: Tables = {table: [] for table in invariants.TABLES} | self._keys
         for row in (*tables["holder"], *tables["waiter"]):
             if row["run_id"] in self.runs:
                 near.setdefault(row["run_id"], self.runs[row["run_id"]])
-        for row in self.joined():
+        for row in self._joined:
             if row["parent_run_id"] in wanted:
                 tables["skipped"].append(row)
                 near.setdefault(row["holder_run_id"], self.runs[row["holder_run_id"]])

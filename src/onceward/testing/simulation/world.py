@@ -17,6 +17,7 @@ from onceward.core import errors, failpoints
 from onceward.core.ports import BatchResult
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.runtime.failpoints import FailpointRaised
+from onceward.stores.rows import TABLES
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.loop import Deadlock, Spinning, new_loop, owner_var
 from onceward.testing.planted import Bug
@@ -48,12 +49,18 @@ class Over(Exception):
 
 
 _image: bytes = b""
+_idle: list[sqlite3.Connection] = []
+
+CACHED_STATEMENTS = 512
+"""Of one connection: more than worlds ask for, so that each is prepared once and not once a world."""
 
 
 def fresh_database() -> sqlite3.Connection:
-    """Give a migrated database in memory; the schema is made once and copied."""
+    """Give a migrated database in memory without a row; the schema is made once and copied."""
     global _image
-    connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=256)
+    if _idle:
+        return _idle.pop()
+    connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=CACHED_STATEMENTS)
     if not _image:
         store = SqliteStore(":memory:", namespace="default", now_ms=lambda: 0, connection=connection)
         store.open(migrate=True)
@@ -61,6 +68,18 @@ def fresh_database() -> sqlite3.Connection:
     else:
         connection.deserialize(_image)
     return connection
+
+
+def take_back(connection: sqlite3.Connection) -> None:
+    """Empty a database whose schema nobody changed, for the next world.
+
+    It keeps its prepared statements: preparing them is a tenth of the work of a world (measured).
+    """
+    if connection.in_transaction:
+        connection.execute("rollback")
+    for table in TABLES:
+        connection.execute(f"delete from onceward_{table}")  # noqa: S608
+    _idle.append(connection)
 
 
 class World:
@@ -347,7 +366,10 @@ class World:
             for process in list(self.live.values()):
                 process.is_dead = True
             self.loop.close()
-            self.connection.close()
+            if self.bug is None:
+                take_back(self.connection)
+            else:
+                self.connection.close()  # the bug may be in the schema
             logger.setLevel(level)
 
     def _look_for_faults(self) -> None:

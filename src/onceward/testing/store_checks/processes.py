@@ -63,6 +63,20 @@ def a_process_is_registered_with_its_workflows(stores: StoreFactory) -> None:
     assert [newer, workflows[1]] == store.workflows()
 
 
+def a_hundred_workflows_are_registered_at_once(stores: StoreFactory) -> None:
+    """However many there are and whichever of their columns are empty, each comes back, also when seen again."""
+    store = stores.open()
+    for number, deadline_ms in enumerate((60_000, None), start=1):
+        workflows = [
+            WorkflowRow(f"w{place:03}", f'["{number}"]', stores.now, deadline_ms if place % 3 else 5)
+            for place in range(100)
+        ]
+        store.join(ProcessRow(f"p{number}", 1, None, "h", 1, "1", stores.now, stores.now + 5), workflows)
+
+        assert workflows == store.workflows()
+        assert number == store.registrations()
+
+
 def a_workflow_is_forgotten_in_its_namespace_and_its_runs_stay(stores: StoreFactory) -> None:
     """Its registration goes and comes again with a process that has it; nothing else changes."""
     process, wall = Process(stores, "p1"), stores.open(namespace="other")

@@ -20,6 +20,8 @@ from onceward.core.model import Millis, ProcessRow, WorkflowRow
 from onceward.core.notices import HORIZON_MS, SEEN_EVERY_MS
 from onceward.core.rules import WAITS_FOR_KEY
 from onceward.core.states import TERMINAL, NoticeState, RunState
+from onceward.core.within_ports import is_shared
+from onceward.stores.sqlite.within import is_safe_beside_others
 from onceward.testing import invariants
 
 if TYPE_CHECKING:
@@ -168,6 +170,8 @@ def _why_stuck(
         return None
     if run.state is RunState.WAITING:
         return _blocked(store, listed)
+    if run.state is RunState.BACKOFF and store.kind == "sqlite" and (told := _shut_out(store, run.run_id)):
+        return told
     if run.reason == WAITS_FOR_KEY and run.key is not None:
         holder = store.holder(run.workflow, run.key)
         return _for_another(store, holder, f"for its key {run.key!r}, which", listed) if holder else None
@@ -191,6 +195,17 @@ def _blocked(store: Store, listed: Listed) -> tuple[str, str] | None:
     for step in store.steps(listed.run.run_id):
         if step.state == "open" and step.child_run_id is not None:
             return _for_another(store, step.child_run_id, f"in {str(step.key)!r} for run", listed)
+    return None
+
+
+def _shut_out(store: Store, run_id: str) -> tuple[str, str] | None:
+    """Look whether a transactional step waits because another process uses the store's file."""
+    for step in store.steps(run_id):
+        if step.state == "open" and is_shared(step.error):
+            return (
+                f"{str(step.key)!r} waits until no other process uses the store's file",
+                "Let one process run, or use SQLite 3.51.3 or newer, or PostgreSQL.",
+            )
     return None
 
 
@@ -246,6 +261,16 @@ def dangers(store: Store, processes: Sequence[ProcessRow], now: Millis) -> Itera
                 "two hosts can destroy the file",
                 todo="Put the file on a disk of this host, or use PostgreSQL.",
             )
+    alive = sum(row.lease_until >= now for row in processes)
+    version = told.get("version", "").removeprefix("SQLite ")
+    if store.kind == "sqlite" and alive > 1 and not is_safe_beside_others(version):
+        yield Finding(
+            kind="note",
+            subject="processes",
+            says=f"{alive} processes use the file with SQLite {version}, which before 3.51.3 can damage it: while "
+            "they do, no transactional step begins",
+            todo="If the app has @app.transaction, let one process run, or use a newer SQLite or PostgreSQL.",
+        )
     versions = sorted({row.version for row in processes if row.lease_until >= now})
     if len(versions) > 1:
         yield Finding(

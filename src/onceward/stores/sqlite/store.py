@@ -27,7 +27,7 @@ from onceward.core.model import (
     UnparsedRow,
     WorkflowRow,
 )
-from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
+from onceward.core.ports import Accept, Accepted, Ask, Batch, BatchResult, Steer, TakenOver
 from onceward.core.retention import refuse_without_payload
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.stores import migrate
@@ -346,7 +346,12 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
     def within(self) -> SqliteWithin:
         """Give what is said on connections of the user's."""
         sql = load("within_sqlite.sql", _MACROS)
-        return SqliteWithin(sql, self.namespace, self.path, self._connections.is_free)
+
+        def answer(ask: Ask) -> Sequence[Sequence[Any]]:
+            with self._connections.reading() as connection:
+                return connection.execute(ask.sql, ask.values).fetchall()
+
+        return SqliteWithin(sql, self.namespace, self.path, self._connections.is_free, answer)
 
     def alone(self) -> AbstractContextManager[None]:
         """Keep the writer and the heartbeat from waiting for the file's lock, which they would hold up."""

@@ -18,6 +18,7 @@ from onceward.console.shaping import LATE_MS, Serving, serving
 from onceward.core.looks import RunLook
 from onceward.core.model import Millis, ProcessRow, WorkflowRow
 from onceward.core.notices import HORIZON_MS, SEEN_EVERY_MS
+from onceward.core.nouns import counted
 from onceward.core.rules import WAITS_FOR_KEY
 from onceward.core.states import TERMINAL, NoticeState, RunState
 from onceward.core.within_ports import is_shared
@@ -276,13 +277,23 @@ def dangers(store: Store, processes: Sequence[ProcessRow], now: Millis) -> Itera
         yield Finding(
             kind="note", subject="versions", says=f"processes of several versions run: {', '.join(versions)}"
         )
-    if not any(row.lease_until >= now for row in processes):
+    if not alive:
+        waiting = _waiting(store, now)
         yield Finding(
-            kind="note",
+            kind="danger" if waiting else "note",
             subject="processes",
-            says="no process is alive: nothing runs",
+            says=f"no process is alive: nothing runs{waiting}",
             todo="Start one: onceward worker MODULE:APP",
         )
+
+
+def _waiting(store: Store, now: Millis) -> str:
+    """Say how many runs are due or under way; empty of none."""
+    listed = store.listed(store.live(STUCK_MAX)[:STUCK_MAX])
+    count = sum(
+        one.process_id is not None or (one.due_at is not None and one.due_at <= now) for one in listed
+    )
+    return f", and {counted(count, 'run')} due or under way" if count else ""
 
 
 def untold(store: Store, now: Millis) -> Iterator[Finding]:

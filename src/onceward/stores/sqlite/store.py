@@ -132,7 +132,11 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
     def _refuse_to_create(self) -> None:
         """Leave no empty file behind where somebody only looks."""
         if not self._connections.is_memory and not Path(self.path).exists():
-            raise self._outdated(migrate.migrations(_MACROS))
+            raise errors.SchemaOutdated(
+                f"There is no file {Path(self.path).absolute()}.",
+                means=f"An empty store in its place would lack {migrate.NAMES[0]!r}; nothing was made.",
+                todo="Name the file that the app uses, or make it: `onceward migrate MODULE:APP`, or with --store.",
+            )
 
     def _migrate(self, connection: sqlite3.Connection, *, apply: bool) -> None:
         known = migrate.migrations(_MACROS)

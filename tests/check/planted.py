@@ -225,6 +225,9 @@ PLANTED: dict[str, list[str]] = {
         "await ctx.step.run('a', lambda: {'at': datetime.now()})",
     ],
     "effect-in-finally": [],
+    "step-called-wrong": [],
+    "step-name-missing": ["await ctx.step.run(len_of, 'a')".replace("len_of", "lambda text: len(text)")],
+    "wrong-context": [],
     "swallowed-stop": [],
     "set-order": [],
     "unstorable-annotation": [],
@@ -233,6 +236,40 @@ PLANTED: dict[str, list[str]] = {
 # What takes more than a line: the rule, and the code below HEAD, the finding marked with "# here".
 # PAUSE stands for `time` dot `sleep`.
 BLOCKS: list[tuple[str, str]] = [
+    (
+        "step-called-wrong",
+        """
+    plain_step(1)  # here
+
+@app.step
+def plain_step(number: int) -> int:
+    return number
+""",
+    ),
+    (
+        "step-called-wrong",
+        """
+    pass
+
+@app.step
+async def async_step(number: int) -> int:
+    return number
+
+@app.workflow
+def plain_flow(ctx: SyncContext) -> None:
+    async_step.item("a")(1)  # here
+""",
+    ),
+    (
+        "wrong-context",
+        """
+    pass
+
+@app.workflow
+def plain_flow(ctx: Context) -> None:  # here
+    pass
+""",
+    ),
     (
         "time-outside-step",
         """
@@ -602,6 +639,28 @@ SILENT: list[str] = [
 ]
 
 SILENT_BLOCKS: list[str] = [
+    """
+    await async_step(1)
+
+    def body() -> int:
+        return plain_step(2)
+
+    await ctx.step.run("body", body)
+    await ctx.step.run("plain", plain_step, 3)
+
+@app.step
+def plain_step(number: int) -> int:
+    return number
+
+@app.step
+async def async_step(number: int) -> int:
+    return number
+
+@app.workflow
+def plain_flow(ctx: SyncContext) -> None:
+    plain_step(4)
+    ctx.step.run("async", async_step, 5)
+""",
     """
     def loader(order: str):
         def load_it() -> str:

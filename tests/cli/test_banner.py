@@ -53,6 +53,14 @@ def test_old_sqlite_is_noted_where_several_processes_share_the_file() -> None:
     assert "SQLite before 3.51.3" in found(Facts("serve", OLD, workers=3), "note")[0]
 
 
+def test_that_transactions_wait_beside_a_second_process_is_said_where_the_app_has_some() -> None:
+    waiting = "wait: none begins while a second process uses"
+
+    assert not any(waiting in text for text in found(Facts("worker", OLD, workers=2), "note"))
+    told = found(Facts("worker", OLD, workers=2, has_transactions=True), "note")
+    assert waiting in told[2]
+
+
 def test_one_of_something_is_told_in_the_singular() -> None:
     app = App("sqlite:///shop.db", concurrency=1, threads=1)
 

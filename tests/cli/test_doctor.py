@@ -154,6 +154,23 @@ def test_a_broken_promise_is_found_in_whole_stores_and_in_excerpts(
     ]
 
 
+def test_that_no_process_is_alive_is_wrong_as_soon_as_a_run_is_due(stores: StoreFactory) -> None:
+    """Not only once the run is late, which is half a minute later."""
+    process = Process(stores)
+    dead = ProcessRow("p1", 1, None, "host", 1, "0.1.0", START, START - 1)
+
+    def told() -> list[tuple[str, str]]:
+        found = diagnosis.dangers(process.store, [dead], START + 1_000)
+        return [(one.kind, one.says) for one in found if one.subject == "processes"]
+
+    assert told() == [("note", "no process is alive: nothing runs")]
+    process.start("evt_1")
+    process.move(process.start("evt_2"), RunState.SLEEPING, due_at=LATE)
+    assert told() == [("danger", "no process is alive: nothing runs, and 1 run due or under way")]
+    process.queue("evt_3")
+    assert told() == [("danger", "no process is alive: nothing runs, and 2 runs due or under way")]
+
+
 class Describing:
     """A store that only describes itself."""
 

@@ -117,7 +117,7 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
         "ONCEWARD_POOLER": "off",
         "ONCEWARD_STRICT": "on",
         "ONCEWARD_PUBLIC_URL": "https://shop.example",
-        "ONCEWARD_PROMISE_SECRET": "new old",
+        "ONCEWARD_PROMISE_SECRET": f"{'new-' * 8} {'old-' * 8}",
         "ONCEWARD_HOST": "0.0.0.0",
         "ONCEWARD_PORT": "0",
         "ONCEWARD_METRICS_PORT": "9464",
@@ -137,7 +137,7 @@ def test_the_whole_table_can_be_given_as_variables() -> None:
 
     assert settings == Settings(
         "sqlite:///x.db", "staging", 1, 4_000, 50, 0, "web-1", 2**20, 2**10, 60_000, 2, False, False, True,
-        "https://shop.example", "new old", "0.0.0.0", 0, 9464, "10.0.0.0/8", False, False, "runs.example.com",
+        "https://shop.example", f"{'new-' * 8} {'old-' * 8}", "0.0.0.0", 0, 9464, "10.0.0.0/8", False, False, "runs.example.com",
         "birth_date customer.email !iban", (NoticeAddress("https://ops.example/", [SECRET], ["held"]),), "debug",
         "json",
     )  # fmt: skip
@@ -300,3 +300,12 @@ def test_every_default_is_accepted_when_it_is_written_out() -> None:
     }
 
     assert resolve(SETTINGS, {}, shown) == resolve(SETTINGS, {}, {})
+
+
+@pytest.mark.parametrize("text", ["short", f"{'long-' * 8} short"])
+def test_a_promise_secret_that_is_too_short_is_refused_at_once_and_not_shown(text: str) -> None:
+    for given, environ in (({"promise_secret": text}, {}), ({}, {"ONCEWARD_PROMISE_SECRET": text})):
+        with pytest.raises(ConfigError, match="fewer than 32 characters") as caught:
+            resolve(SETTINGS, given, environ)
+        assert "token_urlsafe(32)" in str(caught.value)
+        assert "short" not in str(caught.value)

@@ -914,40 +914,6 @@ def test_an_old_result_that_cannot_be_read_holds_the_run(sqlite_url: str) -> Non
 # --- SQLite --------------------------------------------------------------------------------------
 
 
-def test_beside_other_processes_an_old_sqlite_is_refused_unless_insisted(
-    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever SQLite this is: the version from which it is safe is put behind it."""
-    from onceward.stores.sqlite import within
-
-    monkeypatch.setattr(within, "SAFE_FROM", (99, 0, 0))
-    make_table(sqlite_url)
-    scene = Scene(BY_NAME["sqlite3"], sqlite_url)
-    scene.app.transactions(scene.connect)
-    daring = scene.app.transactions(scene.connect, insist=True)
-    other = make_app(sqlite_url)
-
-    @scene.app.workflow
-    async def keep(ctx: Context) -> str:
-        with pytest.raises(StepFailed, match="StoreUnavailable: 1 more processes use"):
-            await ctx.step.transaction("careful", by_sqlite, "a", retry=ONCE)
-        await ctx.step.transaction("daring", by_sqlite, "b", connect=daring, retry=ONCE)
-        return "done"
-
-    async def scenario() -> None:
-        async with other:
-            await (await scene.app.start(keep)).result("20s")
-        await (await scene.app.start(alone)).result("20s")
-
-    @scene.app.workflow
-    async def alone(ctx: Context) -> None:
-        await ctx.step.transaction("careful", by_sqlite, "c", retry=ONCE)
-
-    run_app(scene.app, scenario)
-
-    assert things(sqlite_url) == ["b", "c"]
-
-
 def test_the_writer_waits_for_a_transaction_and_not_for_the_files_lock(sqlite_url: str) -> None:
     """While a body runs, another start is accepted after it; nothing hits a busy file."""
     make_table(sqlite_url)

@@ -48,6 +48,11 @@ class Database:
     has_marker: bool = False
     insists: bool = False
 
+    @property
+    def is_careful(self) -> bool:
+        """Say whether its transactions wait where the store's SQLite file could be damaged."""
+        return not self.has_marker and not self.insists
+
 
 APP_DATABASE = Database(None)
 

@@ -11,11 +11,13 @@ from pathlib import Path
 from onceward.check.findings import Findings, Report, Unreadable
 from onceward.check.places import Place
 from onceward.check.project import CannotRead, Module, Project, python_files
-from onceward.check.resolve import Resolver
+from onceward.check.resolve import Resolver, unquoted
 from onceward.check.results import Storable
 from onceward.check.scopes import Scope, own_nodes
-from onceward.check.values import Function, StepFunction, TheContext, Value, WorkflowFunction
+from onceward.check.values import Function, Named, StepFunction, TheContext, Value, WorkflowFunction
 from onceward.check.walk import Walk
+
+_ASYNC_CONTEXTS = {"onceward.Context", "onceward.authoring.context.Context"}
 
 
 def check(paths: Sequence[str | Path]) -> Report:
@@ -85,10 +87,18 @@ class _Checker:
         self, resolver: Resolver, function: Function, bodies: dict[ast.AST, Function]
     ) -> None:
         walk = Walk(resolver, self.findings, bodies)
+        walk.is_async = function.is_async
         place = Place(f"workflow {function.name!r}")
         parameters = function.node.args
         names = [one.arg for one in (*parameters.posonlyargs, *parameters.args)]
         given: dict[str, Value] = {names[0]: TheContext()} if names else {}
+        first = [*parameters.posonlyargs, *parameters.args][:1]
+        annotation = first[0].annotation if first else None
+        if not function.is_async and annotation is not None:
+            found = resolver.value(unquoted(annotation), function.scope)
+            if isinstance(found, Named) and found.path in _ASYNC_CONTEXTS:
+                what = f"{ast.unparse(annotation)} is the context of"
+                walk.report(function.module, annotation, "wrong-context", f"{what} the plain function", place)
         walk.follow(function, given, place)
         for use, what in walk.names.clashes():
             walk.report(use.module, use.node, "repeated-step-name", what, use.place)

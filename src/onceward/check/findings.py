@@ -123,6 +123,18 @@ RULES: dict[str, Rule] = {
         "it is refused with StepMisuse, since a step is saved whole",
         "Call it from the workflow, or call the plain function in the body.",
     ),
+    "step-called-wrong": Rule(
+        "it is refused with StepMisuse",
+        'Write `await ctx.step.run("…", function, …)`, without `await` in a plain workflow.',
+    ),
+    "step-name-missing": Rule(
+        "it is refused with StepMisuse, since a step is found again by its name",
+        'Write `ctx.step.run("name", function, …)`.',
+    ),
+    "wrong-context": Rule(
+        "it is refused when the module is imported, since its verbs would have to be awaited",
+        "Write `SyncContext`, or make the workflow `async def`.",
+    ),
     "called-not-given": Rule(
         "the function is called before the step begins, so the step cannot run it again or save that it ran",
         'Give the function and its arguments: `ctx.step.run("…", function, argument)`.',

@@ -65,6 +65,7 @@ class Walk:
         self.findings = findings
         self.bodies = bodies
         self.names = Names()
+        self.is_async: bool | None = None  # of the workflow; None in a step's body
         self._seen: set[object] = set()
 
     # --- reporting ---------------------------------------------------------------------------------
@@ -301,6 +302,11 @@ class Walk:
             self.report(scope.module, call, "step-inside-step", what, place)
             return
         bodies = _BODIES.get(verb.name, ())
+        if verb.name == "run" and call.args:
+            first = self.resolver.value(call.args[0], scope)
+            if isinstance(first, Function | StepFunction | ItemStep):
+                what = f"{_written(call)} is given {ast.unparse(call.args[0])[:60]} where the step's name belongs,"
+                self.report(scope.module, call, "step-name-missing", what, place)
         for number, argument in enumerate(call.args):
             if number in bodies:
                 self._body(verb, argument, scope, place)
@@ -340,6 +346,10 @@ class Walk:
         if place.is_step:
             self.follow(function, self.given(function, call, scope), place.through(scope.module, call))
             return
+        if self.is_async is not None and function.is_async is not self.is_async:
+            here = "an async" if self.is_async else "a plain"
+            what = f"The {'async' if function.is_async else 'plain'} step {function.name} is called directly in {here} workflow"
+            self.report(scope.module, call, "step-called-wrong", f"{what},", place)
         if isinstance(target, StepFunction):
             self.names.called(function.name, call, scope, place)
 

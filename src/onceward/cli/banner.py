@@ -17,12 +17,12 @@ from onceward.cli.plain import plain
 from onceward.core.model import ProcessRow
 from onceward.core.notices import NoticeAddress
 from onceward.core.nouns import counted
+from onceward.stores.sqlite.within import is_safe_beside_others
 from onceward.version import __version__
 from onceward.web.auth.hosts import Hosts
 from onceward.web.metrics import METRICS
 from onceward.web.receiver import HEALTH, HOOKS
 
-WAL_RESET_MENDED = (3, 51, 3)
 _LABEL_CHARS = 12
 
 
@@ -38,6 +38,7 @@ class Facts:
         workers: how many processes this one starts.
         link: lets its first visitor in; None where there are users.
         shown_at: base URL of a worker's metrics; None where it shows none.
+        has_transactions: the app has transactional steps that wait beside other processes on an old SQLite.
     """
 
     role: str
@@ -47,6 +48,7 @@ class Facts:
     workers: int = 1
     link: str | None = None
     shown_at: str | None = None
+    has_transactions: bool = False
 
 
 async def facts(
@@ -60,7 +62,8 @@ async def facts(
 ) -> Facts:
     """Give what an open app's banner tells."""
     others = [row for row in await app.processes() if row.pid != os.getpid()]
-    return Facts(role, await app.describe(), others, address, workers, link, shown_at)
+    has_transactions = any(one.is_careful for one in app.worker.transactions.told)
+    return Facts(role, await app.describe(), others, address, workers, link, shown_at, has_transactions)
 
 
 def show(app: App, facts: Facts) -> None:
@@ -159,11 +162,17 @@ def _workflows(app: App) -> list[str]:
 
 
 def _notes(facts: Facts) -> list[str]:
-    version = re.search(r"SQLite (\d+)\.(\d+)\.(\d+)", facts.store.get("version", ""))
+    version = re.search(r"SQLite (\d+\.\d+\.\d+)", facts.store.get("version", ""))
     is_alone = facts.workers == 1 and not facts.others
-    if version is None or is_alone or tuple(map(int, version.groups())) >= WAL_RESET_MENDED:
+    if version is None or is_alone or is_safe_beside_others(version[1]):
         return []
-    return [
+    notes = [
         "several processes share this file, and SQLite before 3.51.3 can corrupt one when two of them",
         "reset its log at the same instant. Onceward lets one at a time; let no other program write to it.",
     ]
+    if facts.has_transactions:
+        notes += [
+            "transactional steps would not be safe so, and wait: none begins while a second process uses",
+            "the file. Run one process, or use a newer SQLite or PostgreSQL.",
+        ]
+    return notes

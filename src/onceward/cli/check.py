@@ -13,7 +13,7 @@ FOUND, UNREADABLE = 1, 2
 
 
 @click.command("check", short_help="Read an app's source for what a crash would do twice.")
-@click.argument("paths", metavar="FILE|FOLDER…", nargs=-1, required=True)
+@click.argument("paths", metavar="FILE|FOLDER|MODULE:APP…", nargs=-1, required=True)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print a JSON list of file, line, rule, message and fix."
 )

@@ -57,6 +57,7 @@ from onceward.core.rules import AWAITS, FAR_MS, WAITS_FOR_KEY
 from onceward.core.states import OPEN_PROBLEM, TABLE, TERMINAL, Effect, RunState, StepState, Verb
 from onceward.core.triggers import OWN
 from onceward.core.unknown import Question, open_questions
+from onceward.core.within_ports import is_shared
 from onceward.refusals import Refusal
 
 UNREADABLE = "[cannot be read]"
@@ -462,6 +463,9 @@ def waits_for(
         awaited = (run.reason or "").removeprefix(AWAITS)
         return f"{awaited}, for {labels}" if awaited else labels
     if run.state is RunState.BACKOFF:
+        shut_out = [repr(str(row.key)) for row in open_steps if is_shared(row.error)]
+        if shut_out:
+            return f"the end of the other process that uses the store's file, for {', '.join(shut_out[:5])}"
         tried = [repr(str(row.key)) for row in open_steps if row.wake_at is not None]
         return f"the next try of {', '.join(tried[:5])}" if tried else "its next attempt"
     if run.state is RunState.QUEUED:

@@ -43,16 +43,30 @@ def secrets_of(setting: str | None, *, has_address: bool = True) -> tuple[str, .
     Raises:
         ConfigError: there is none, or one is too short to be one.
     """
-    secrets = tuple((setting or "").split())
+    secrets = () if setting is None else read_secrets(setting, "setting promise_secret")
     if not secrets:
         raise ConfigError(
             "A promise was made without the setting promise_secret.",
             means="Its token could be foreseen.",
             todo=_HOW if has_address else _HOW + _HOW_ADDRESS,
         )
-    if any(len(secret) < SECRET_CHARS_MIN for secret in secrets):
+    return secrets
+
+
+def read_secrets(text: str, what: str) -> tuple[str, ...]:
+    """Give the secrets in a text, the one for new tokens first.
+
+    Args:
+        text: with spaces between.
+        what: where it stands, in errors.
+
+    Raises:
+        ConfigError: one is too short to be one.
+    """
+    secrets = tuple(text.split())
+    if not secrets or any(len(secret) < SECRET_CHARS_MIN for secret in secrets):
         raise ConfigError(
-            f"The setting promise_secret has fewer than {SECRET_CHARS_MIN} characters.",
+            f"The {what} holds a secret with fewer than {SECRET_CHARS_MIN} characters.",
             means="Whoever sees one token could guess it, and with it every other token.",
             todo=_HOW,
         )

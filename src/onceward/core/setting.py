@@ -14,6 +14,7 @@ from enum import StrEnum
 from onceward.core import duration, store_url
 from onceward.core.errors import ConfigError
 from onceward.core.notices import NoticeAddress, read_addresses
+from onceward.core.promises import read_secrets
 from onceward.core.shown import shown
 
 PREFIX = "ONCEWARD_"
@@ -39,6 +40,7 @@ class Kind(StrEnum):
     STORE = "URL"
     NAME = "name"
     TEXT = "text"
+    SECRETS = "secrets"
     COUNT = "number"
     SIZE = "bytes"
     DURATION = "duration"
@@ -181,6 +183,18 @@ def _text(setting: Setting, value: object, what: str) -> str:
     raise _refused(what, value, "It is a text of one line.", setting)
 
 
+def _secrets(_: Setting, value: object, what: str) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        # It is not shown: a secret with a mistake in it is one all the same.
+        raise ConfigError(
+            f"The {what} is no text of one line.",
+            means="It cannot be used.",
+            todo="Give it 32 random characters or more.",
+        )
+    read_secrets(value, what)
+    return value
+
+
 def _notices(_: Setting, value: object, what: str) -> tuple[NoticeAddress, ...]:
     return read_addresses(value, what=what)
 
@@ -196,6 +210,7 @@ _READERS: Mapping[Kind, Callable[[Setting, object, str], object]] = {
     Kind.STORE: _store,
     Kind.NAME: _name,
     Kind.TEXT: _text,
+    Kind.SECRETS: _secrets,
     Kind.COUNT: _count,
     Kind.SIZE: _size,
     Kind.DURATION: _duration,

@@ -122,7 +122,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "promise_secret",
-        Kind.TEXT,
+        Kind.SECRETS,
         None,
         "What the tokens of promises are made with: 32 random characters or more, the same in every process, never in "
         "the store. To change it, put the new one before the old, with a space between.",

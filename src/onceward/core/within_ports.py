@@ -7,7 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from onceward.core.errors import StoreUnavailable
 from onceward.core.model import Millis, OutboxRow, StepRow
+from onceward.core.shown import class_name
 
 T = TypeVar("T")
 
@@ -39,6 +41,22 @@ class Opening(msgspec.Struct, frozen=True):
     insists: bool = False
 
 
+class FileShared(StoreUnavailable):
+    """A SQLite file that another process uses, with a SQLite that could damage it; no transaction was begun."""
+
+
+def is_shared(error: str | None) -> bool:
+    """Say whether what is saved of a step's error is that another process uses the store's file."""
+    try:
+        return error is not None and msgspec.json.decode(error, type=_Kind).type == class_name(FileShared)
+    except msgspec.DecodeError:  # a damaged record is told of elsewhere
+        return False
+
+
+class _Kind(msgspec.Struct):
+    type: str = ""
+
+
 class Within(Protocol):
     """What a store says on a connection of the user's; it only gives the words.
 
@@ -52,7 +70,15 @@ class Within(Protocol):
         ...
 
     def opened(self, opening: Opening) -> Script[None]:
-        """Give what comes first in a step's transaction."""
+        """Give what comes first in a step's transaction.
+
+        Raises:
+            FileShared: from the script: it cannot begin beside the processes that there are.
+        """
+        ...
+
+    def refusal(self, process_id: str) -> FileShared | None:
+        """Look whether a transaction of this process's would be refused now, and why; blocks."""
         ...
 
     def seal(self, run_id: str, generation: int, fence: int, step: StepRow, mark: str) -> Script[bool]:

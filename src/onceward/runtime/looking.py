@@ -137,6 +137,7 @@ class Looking:
         if look.has_outbox:
             await worker.outbox.take_in()
         await worker.noticing.look(look.notice_due)
+        await worker.transactions.sharing.look()
         if look.replaced:
             await worker.keys.make_room(look.replaced)
         if look.owned < len(worker.executions):

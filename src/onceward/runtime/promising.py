@@ -28,7 +28,13 @@ async def promise(execution: Execution, key: StepKey, timeout_ms: Millis | None)
     worker = execution.worker
     record = await execution.saved(key, "promise")
     has_address = worker.settings.public_url is not None
-    secrets = promises.secrets_of(worker.settings.promise_secret, has_address=has_address)
+    try:
+        secrets = promises.secrets_of(worker.settings.promise_secret, has_address=has_address)
+    except errors.ConfigError as error:
+        # What the code did so far stands, and no setting is its fault: a person sets it and answers.
+        execution.hold_reason = f"at step {str(key)!r}: {error}"
+        execution.stop("hold")
+        raise errors.Suspended("the run is held") from None
     tokens = {
         promises.hash_of(token): token
         for secret in secrets
@@ -73,7 +79,7 @@ async def _copied(execution: Execution, key: StepKey, record: StepRow, token_has
     """
     worker = execution.worker
     run_id, generation = execution.maker_of(record)
-    secrets = promises.secrets_of(worker.settings.promise_secret)
+    secrets = promises.secrets_of(worker.settings.promise_secret)  # it was there just now
     made = [
         promises.token_of(secret, worker.settings.namespace, run_id, generation, key) for secret in secrets
     ]

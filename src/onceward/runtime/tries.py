@@ -22,6 +22,7 @@ from onceward.core import errors, failpoints, retry
 from onceward.core.model import Millis, StepKey, StepRow
 from onceward.core.states import StepState
 from onceward.core.unknown import Begun, begun_of
+from onceward.core.within_ports import FileShared
 from onceward.runtime import key_memory, unknown
 from onceward.runtime.body import run_body
 from onceward.runtime.functions import FunctionFacts, is_coroutine_function
@@ -206,6 +207,9 @@ class _Tries:
                 if execution.recall.has_queue():
                     await execution.recall.take_turn()
                 return value
+            if isinstance(failure, FileShared):
+                await self._stand_back(failure)
+                continue
             happened = await self._failed(frame, failure)
             if happened is not None:
                 return await self._happened(happened, began_at, self.tries)
@@ -381,6 +385,27 @@ class _Tries:
         execution.save(row)
         await execution.durable()
         await execution.parking.back_off(wake_at)
+
+    async def _stand_back(self, refusal: FileShared) -> None:
+        """Wait, uncharged, while another process uses the file: nothing of the try was begun."""
+        execution = self.execution
+        execution.check_usable()
+        self.tries -= 1
+        wake_at = execution.worker.now_ms() + execution.worker.transactions.sharing.refused(refusal)
+        row = self.call.row(
+            execution,
+            StepState.OPEN,
+            self._since(),
+            tries=self.tries,
+            error=error_text(refusal),
+            wake_at=wake_at,
+            begun=self._kept_doubt(),
+        )
+        execution.save(row)
+        await execution.durable()
+        await execution.parking.back_off(wake_at)
+        if self.tries == 0:
+            self.first_at = execution.worker.now_ms()  # its time begins with its first try
 
     def _kept_doubt(self) -> str | None:
         """Give what an undo of the step will have to know."""

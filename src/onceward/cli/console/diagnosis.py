@@ -18,8 +18,11 @@ from onceward.console.shaping import LATE_MS, Serving, serving
 from onceward.core.looks import RunLook
 from onceward.core.model import Millis, ProcessRow, WorkflowRow
 from onceward.core.notices import HORIZON_MS, SEEN_EVERY_MS
+from onceward.core.nouns import counted
 from onceward.core.rules import WAITS_FOR_KEY
 from onceward.core.states import TERMINAL, NoticeState, RunState
+from onceward.core.within_ports import is_shared
+from onceward.stores.sqlite.within import is_safe_beside_others
 from onceward.testing import invariants
 
 if TYPE_CHECKING:
@@ -168,6 +171,8 @@ def _why_stuck(
         return None
     if run.state is RunState.WAITING:
         return _blocked(store, listed)
+    if run.state is RunState.BACKOFF and store.kind == "sqlite" and (told := _shut_out(store, run.run_id)):
+        return told
     if run.reason == WAITS_FOR_KEY and run.key is not None:
         holder = store.holder(run.workflow, run.key)
         return _for_another(store, holder, f"for its key {run.key!r}, which", listed) if holder else None
@@ -191,6 +196,17 @@ def _blocked(store: Store, listed: Listed) -> tuple[str, str] | None:
     for step in store.steps(listed.run.run_id):
         if step.state == "open" and step.child_run_id is not None:
             return _for_another(store, step.child_run_id, f"in {str(step.key)!r} for run", listed)
+    return None
+
+
+def _shut_out(store: Store, run_id: str) -> tuple[str, str] | None:
+    """Look whether a transactional step waits because another process uses the store's file."""
+    for step in store.steps(run_id):
+        if step.state == "open" and is_shared(step.error):
+            return (
+                f"{str(step.key)!r} waits until no other process uses the store's file",
+                "Let one process run, or use SQLite 3.51.3 or newer, or PostgreSQL.",
+            )
     return None
 
 
@@ -246,18 +262,38 @@ def dangers(store: Store, processes: Sequence[ProcessRow], now: Millis) -> Itera
                 "two hosts can destroy the file",
                 todo="Put the file on a disk of this host, or use PostgreSQL.",
             )
+    alive = sum(row.lease_until >= now for row in processes)
+    version = told.get("version", "").removeprefix("SQLite ")
+    if store.kind == "sqlite" and alive > 1 and not is_safe_beside_others(version):
+        yield Finding(
+            kind="note",
+            subject="processes",
+            says=f"{alive} processes use the file with SQLite {version}, which before 3.51.3 can damage it: while "
+            "they do, no transactional step begins",
+            todo="If the app has @app.transaction, let one process run, or use a newer SQLite or PostgreSQL.",
+        )
     versions = sorted({row.version for row in processes if row.lease_until >= now})
     if len(versions) > 1:
         yield Finding(
             kind="note", subject="versions", says=f"processes of several versions run: {', '.join(versions)}"
         )
-    if not any(row.lease_until >= now for row in processes):
+    if not alive:
+        waiting = _waiting(store, now)
         yield Finding(
-            kind="note",
+            kind="danger" if waiting else "note",
             subject="processes",
-            says="no process is alive: nothing runs",
+            says=f"no process is alive: nothing runs{waiting}",
             todo="Start one: onceward worker MODULE:APP",
         )
+
+
+def _waiting(store: Store, now: Millis) -> str:
+    """Say how many runs are due or under way; empty of none."""
+    listed = store.listed(store.live(STUCK_MAX)[:STUCK_MAX])
+    count = sum(
+        one.process_id is not None or (one.due_at is not None and one.due_at <= now) for one in listed
+    )
+    return f", and {counted(count, 'run')} due or under way" if count else ""
 
 
 def untold(store: Store, now: Millis) -> Iterator[Finding]:

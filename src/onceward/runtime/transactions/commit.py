@@ -164,6 +164,7 @@ class TransactionTry:
             self._save(self._row.output)
         else:
             self._execution.sealed(self._row)
+            self._worker.transactions.sharing.alone()
         if self._frame.accepts:
             self._worker.outbox.look_soon()
         return value

@@ -33,6 +33,7 @@ from onceward.runtime.transactions.links import (
     play_async,
 )
 from onceward.runtime.transactions.recognise import link_for_within
+from onceward.runtime.transactions.sharing import Sharing
 
 if TYPE_CHECKING:
     from onceward.runtime.worker import Worker
@@ -62,6 +63,7 @@ class Transactions:
         self.default: Database | None = None  # what the app was told
         self.told: Sequence[Database] = ()  # all of it
         self.with_table: list[Database] = []  # where the table of markers was made, or was there
+        self.sharing = Sharing(worker)
 
     @property
     def words(self) -> Within:

@@ -49,6 +49,9 @@ class PostgresWithin:
         rows = yield Ask(self._sql["open"], values)
         yield from self._refuse_foreign(opening.process_id, rows[0][-2:])
 
+    def refusal(self, process_id: str) -> None:
+        """Refuse none: here processes may be as many as they like."""
+
     def _refuse_foreign(self, process_id: str, row: Sequence[Any]) -> Script[None]:
         """Refuse a database without our tables, or with those of another store.
 

@@ -27,7 +27,7 @@ from onceward.core.model import (
     UnparsedRow,
     WorkflowRow,
 )
-from onceward.core.ports import Accept, Accepted, Batch, BatchResult, Steer, TakenOver
+from onceward.core.ports import Accept, Accepted, Ask, Batch, BatchResult, Steer, TakenOver
 from onceward.core.retention import refuse_without_payload
 from onceward.core.takeover import CRASH_LIMIT
 from onceward.stores import migrate
@@ -132,7 +132,11 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
     def _refuse_to_create(self) -> None:
         """Leave no empty file behind where somebody only looks."""
         if not self._connections.is_memory and not Path(self.path).exists():
-            raise self._outdated(migrate.migrations(_MACROS))
+            raise errors.SchemaOutdated(
+                f"There is no file {Path(self.path).absolute()}.",
+                means=f"An empty store in its place would lack {migrate.NAMES[0]!r}; nothing was made.",
+                todo="Name the file that the app uses, or make it: `onceward migrate MODULE:APP`, or with --store.",
+            )
 
     def _migrate(self, connection: sqlite3.Connection, *, apply: bool) -> None:
         known = migrate.migrations(_MACROS)
@@ -333,7 +337,12 @@ class SqliteStore(SqliteWaits, StoredBulks, StoredNotices, StoredRetention):
     def within(self) -> SqliteWithin:
         """Give what is said on connections of the user's."""
         sql = load("within_sqlite.sql", _MACROS)
-        return SqliteWithin(sql, self.namespace, self.path, self._connections.is_free)
+
+        def answer(ask: Ask) -> Sequence[Sequence[Any]]:
+            with self._connections.reading() as connection:
+                return connection.execute(ask.sql, ask.values).fetchall()
+
+        return SqliteWithin(sql, self.namespace, self.path, self._connections.is_free, answer)
 
     def alone(self) -> AbstractContextManager[None]:
         """Keep the writer and the heartbeat from waiting for the file's lock, which they would hold up."""

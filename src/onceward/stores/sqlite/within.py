@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from onceward.core import errors
 from onceward.core.model import OutboxRow, StepRow
 from onceward.core.ports import Ask, Opening, Script
+from onceward.core.within_ports import FileShared
 
 SAFE_FROM = (3, 51, 3)
 """Before this version two processes that write and checkpoint at one instant can damage the file."""
@@ -17,6 +19,11 @@ SAFE_FROM = (3, 51, 3)
 _SEALED = (
     "name", "item", "ordinal", "seq", "kind", "state", "attempt", "tries", "started_at", "ended_at", "output",
 )  # fmt: skip
+
+
+def is_safe_beside_others(version: str) -> bool:
+    """Say whether several processes may write to one file with such an SQLite, e.g. ``"3.51.3"``."""
+    return tuple(int(part) for part in version.split(".")) >= SAFE_FROM
 
 
 class SqliteWithin:
@@ -27,17 +34,24 @@ class SqliteWithin:
         namespace: the wall; part of every key.
         path: the store's file, or ``:memory:``.
         is_free: says of a process that it is dead.
+        answer: reads from the store, beside any transaction.
     """
 
     dialect = "sqlite"
 
     def __init__(
-        self, sql: Mapping[str, str], namespace: str, path: str, is_free: Callable[[str], bool]
+        self,
+        sql: Mapping[str, str],
+        namespace: str,
+        path: str,
+        is_free: Callable[[str], bool],
+        answer: Callable[[Ask], Sequence[Sequence[Any]]],
     ) -> None:
         self._sql = sql
         self._namespace = namespace
         self._path = path
         self._is_free = is_free
+        self._answer = answer
 
     def checked(self, process_id: str) -> Script[None]:
         """Look whether the connection has the store's file."""
@@ -61,18 +75,31 @@ class SqliteWithin:
 
     def _refuse_beside_others(self, process_id: str) -> Script[None]:
         (version,) = (yield Ask(self._sql["version"]))[0]
-        if tuple(int(part) for part in version.split(".")) >= SAFE_FROM:
+        if is_safe_beside_others(version):
             return
         rows = yield Ask(self._sql["others"], {"process_id": process_id})
         others = [other for (other,) in rows if not self._is_free(other)]
         if others:
-            raise errors.StoreUnavailable(
-                f"{len(others)} more processes use {self._path} with SQLite {version}.",
+            subject = "Another process uses" if len(others) == 1 else f"{len(others)} other processes use"
+            raise FileShared(
+                f"{subject} {self._path} with SQLite {version}.",
                 means="Before 3.51.3 a file in WAL mode can be damaged when several processes write and one "
-                "copies the log; the transaction was rolled back.",
+                "copies the log; so no transactional step begins until one process is left.",
                 todo="Run one process, use a newer SQLite or PostgreSQL, or take the risk: "
                 "app.transactions(…, insist=True).",
             )
+
+    def refusal(self, process_id: str) -> FileShared | None:
+        """Look whether a transaction of this process's would be refused now, and why; blocks."""
+        script = self._refuse_beside_others(process_id)
+        try:
+            ask = next(script)
+            while True:
+                ask = script.send(self._answer(ask))
+        except StopIteration:
+            return None
+        except FileShared as refusal:
+            return refusal
 
     def seal(self, run_id: str, generation: int, fence: int, step: StepRow, mark: str) -> Script[bool]:
         """Save the checkpoint if the run's fence is still that and the step has no outcome."""

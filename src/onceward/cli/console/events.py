@@ -9,6 +9,7 @@ import click
 
 from onceward.cli.console.reach import Reach, reaching
 from onceward.cli.console.times import Moment
+from onceward.cli.options import WholeNumber
 from onceward.cli.plain import plain
 from onceward.core.model import Millis
 from onceward.core.nouns import counted
@@ -34,9 +35,7 @@ def events() -> None:
 @click.option("--since", type=Moment(), metavar="TIME", help="Received since then: 2h, 7d, or a date.")
 @click.option("--until", type=Moment(), metavar="TIME", help="Received before then.")
 @click.option("--without-runs", is_flag=True, help="Only those that started nothing.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many."
-)
+@click.option("--limit", type=WholeNumber(1, 10_000), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="PLACE", help="Go on where the page before ended, as it said.")
 @reaching
 def list_(
@@ -208,7 +207,7 @@ def deliveries() -> None:
 )
 @click.option("--since", type=Moment(), metavar="TIME", help="Stored since then: 2h, 7d, or a date.")
 @click.option("--until", type=Moment(), metavar="TIME", help="Stored before then.")
-@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=WholeNumber(1, 200), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="PLACE", help="Go on where the page before ended, as it said.")
 @reaching
 def list_deliveries(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -167,11 +168,31 @@ def _cause(detail: RunDetail) -> Failure | None:
 def _print_failure(failure: Failure, *, whole: bool) -> None:
     say(f"  {failure.type}: {failure.message}", "red")
     lines = (failure.traceback or "").rstrip().splitlines()
-    shown = lines if whole else [line for line in lines[-TRACEBACK_LINES - 1 : -1] if line.strip()]
+    shown = lines if whole else [line for line in _of_users(lines)[-TRACEBACK_LINES - 1 : -1] if line.strip()]
     for line in shown:
         say(f"    {line}", "dim")
     if not whole and len(lines) > len(shown) + 1:
         say("    … --values shows it whole", "dim")
+
+
+_FRAME = re.compile(r' *File "(.*)", line \d+, in ')
+_OURS = re.compile(r"(?:^|[/\\])(?:site-packages|dist-packages|src)[/\\]onceward[/\\]")
+"""Where this library lies on the machine on which the code ran, which need not be this one."""
+
+
+def _of_users(lines: Sequence[str]) -> Sequence[str]:
+    """Give a traceback without the frames of this library, unless it has no others."""
+    kept, others, is_ours = [], 0, False
+    for line in lines:
+        frame = _FRAME.match(line)
+        if frame is not None:
+            is_ours = _OURS.search(frame[1]) is not None
+            others += not is_ours
+        elif not line.startswith("    "):
+            is_ours = False
+        if not is_ours:
+            kept.append(line)
+    return kept if others else lines
 
 
 def ways_out(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]:

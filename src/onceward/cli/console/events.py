@@ -51,6 +51,7 @@ def list_(
     after: str | None,
 ) -> None:
     """List events, newest first; each filter that is given must hold."""
+    from onceward.cli.console.listing import started_at
     from onceward.cli.console.words import now_ms, print_json, print_table, when
     from onceward.console.port import EventQuery
     from onceward.console.views import Page
@@ -74,7 +75,14 @@ def list_(
     else:
         now = now_ms()
         rows = [
-            (row.source, row.id, row.type, when(row.received_at, now), row.subject or "-") for row in found
+            (
+                row.source,
+                row.id,
+                row.type,
+                when(row.received_at, now),
+                row.subject or started_at(row.source, row.id) or "-",
+            )
+            for row in found
         ]
         print_table(
             "SOURCE",
@@ -307,6 +315,7 @@ def show_delivery(reach: Reach, delivery_id: str) -> None:
         say,
         state,
         when,
+        whole,
     )
     from onceward.core.glossary import TOLD
 
@@ -336,8 +345,7 @@ def show_delivery(reach: Reach, delivery_id: str) -> None:
         fields(sorted(found.headers.items()))
     heading("Body")
     body = found.body if found.body is not None else found.body_base64
-    for line in (body or "(not kept)").splitlines():
-        say(f"  {line}")
+    whole(body or "(not kept)")
     heading("What you can do")
     command(
         f"onceward redeliver MODULE:APP {shlex.quote(found.delivery_id)}",

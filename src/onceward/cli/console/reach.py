@@ -7,6 +7,7 @@ import contextlib
 import functools
 import getpass
 import ipaddress
+import logging
 import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
@@ -75,11 +76,19 @@ class Reach:
         from onceward.console.local import LocalConsole
 
         app = await asyncio.to_thread(self.app)
-        await app.open(runs=False)
+        # It frees the runs of dead processes, as whoever opens the store does, so that what it shows is
+        # where they stand. That is news in a server's log and none to who asked for something else.
+        log = logging.getLogger("onceward.worker")
+        level = log.level
+        log.setLevel(logging.ERROR)
         try:
-            yield LocalConsole(app)
+            await app.open(runs=False)
+            try:
+                yield LocalConsole(app)
+            finally:
+                await app.close("1s")
         finally:
-            await app.close("1s")
+            log.setLevel(level)
 
     def app(self) -> App:
         """Give the app, or one without code for the store alone; the store is there and up to date."""

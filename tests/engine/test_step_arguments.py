@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceward import Context, StepFailed
+from onceward import ConfigError, Context, Retry, StepFailed, StepMisuse
 from tests.engine.running import SOON, make_app, result_of
 
 
@@ -92,3 +92,21 @@ def test_a_transaction_that_is_called_with_too_little_fails_at_its_first_try(tmp
             ]
 
     assert result_of(app, flow) == [1, "onceward.StepMisuse", True]
+
+
+def test_a_step_without_a_name_and_a_policy_with_a_wrong_word_are_answered(sqlite_url: str) -> None:
+    app = make_app(sqlite_url)
+
+    async def book() -> None: ...
+
+    @app.workflow()
+    async def flow(ctx: Context) -> str:
+        unchecked: Any = ctx.step
+        with pytest.raises(StepMisuse, match=r"given book where the step's name belongs.*run\('book', book"):
+            await unchecked.run(book)
+        return "done"
+
+    assert result_of(app, flow) == "done"
+    policy: Any = Retry
+    with pytest.raises(ConfigError, match=r"Retry has no option 'max_try'.* Write max_tries=…"):
+        policy(max_try=3)

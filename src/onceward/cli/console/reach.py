@@ -17,10 +17,13 @@ from urllib.parse import urlsplit
 import click
 
 from onceward.cli.options import setting_options
+from onceward.core.settings import SETTINGS
 
 if TYPE_CHECKING:
     from onceward.app import App
     from onceward.console.port import Console
+
+_PORT = next(setting.default for setting in SETTINGS if setting.name == "port")
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -99,6 +102,8 @@ class Reach:
         given = {"log_level": "warning", **self.settings}
         if self.target is not None:
             app = prepared(self.target, given)
+            if app.settings.port == _PORT:  # nobody named it, so the server's may be another
+                app.configure(port="0")
         else:
             logs.configure("warning")
             app = App()

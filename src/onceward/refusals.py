@@ -42,6 +42,8 @@ TRIED_BYTES_MAX = 64 * 1024
 """The largest body of which other writings are tried."""
 
 _NUMBER = re.compile(r"\b\d+\b")
+# What only adds numbers to a check, which the samples have.
+_NUMBERS = re.compile(r" \([^()]*\d[^()]*\)")
 
 _log = logging.getLogger("onceward.refusals")
 
@@ -141,7 +143,7 @@ class Refusals:
                 body later; one is held for each reason, and not for long.
         """
         known = source if source in self._sources else ""
-        reason = _NUMBER.sub("N", check)[:REASON_CHARS_MAX]
+        reason = _NUMBER.sub("N", _NUMBERS.sub("", check))[:REASON_CHARS_MAX]
         key = (known, reason)
         if key not in self._counts and sum(name == known for name, _ in self._counts) >= REASONS_MAX:
             key = (known, OTHER_REASONS)

@@ -21,11 +21,11 @@ from onceward.authoring.options import (
 )
 from onceward.authoring.step import Step
 from onceward.authoring.transaction import Transaction, database_of, refuse_options
-from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Policies, Workflow, parts_of
 from onceward.core import errors
 from onceward.core.duration import Duration, to_ms
 from onceward.core.effects import EffectName
+from onceward.core.keywords import spelled
 from onceward.core.retention import Retention, for_workflow
 from onceward.core.retry import Retry
 from onceward.core.rules import Place

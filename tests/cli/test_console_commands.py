@@ -511,7 +511,7 @@ def test_events_and_deliveries_are_listed_and_shown(world: World) -> None:
     ]
 
     event = Told("events", "show", "stripe/evt_1", url=url)
-    assert '{"client_secret":"[redacted]"}' in event.text
+    assert '{"client_secret":"[redacted]"}' in re.sub("\\n +", "", event.text), "folded at 80 columns"
     assert "No workflow is on this type" in event.text
     own_event = Told("events", "show", "emit/order.paid/order-0", url=url)
     assert "charge" in own_event.text
@@ -529,7 +529,9 @@ def test_events_and_deliveries_are_listed_and_shown(world: World) -> None:
     assert "It never came, or was refused" in " ".join(unknown.errors.split())
 
 
-def test_what_was_refused_is_listed_with_what_to_do(sqlite_url: str) -> None:
+def test_what_was_refused_is_listed_with_what_to_do(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shop = Shop(sqlite_url)
 
     async def scenario() -> None:
@@ -545,6 +547,13 @@ def test_what_was_refused_is_listed_with_what_to_do(sqlite_url: str) -> None:
     assert "  1 time, the last" in told.text
     assert "  401  no signature matches (offered: 1, secrets tried: 1)\n" in told.text
     assert "told where the code is: onceward deliveries refused --app" in " ".join(told.text.split())
+    (tmp_path / "looked.py").write_text(
+        "from onceward import App\nfrom onceward.sources import Stripe\n"
+        'app = App()\napp.source(Stripe(secrets="whsec_0123456789abcdefghij"))\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    beside = Told("deliveries", "refused", "--app", "looked:app", url=sqlite_url)
+    assert "--to http://127.0.0.1:<port>/hooks/stripe" in " ".join(beside.text.split()), beside.errors
     assert Told("deliveries", "refused", "--source", "stripe", "--json", url=sqlite_url).json[0]["count"] == 1
     none = Told("deliveries", "refused", "--source", "other", url=sqlite_url).text
     assert none.startswith(f"Nothing was refused, up to some {refusals.FLUSH_S:.0f} s ago")

@@ -80,3 +80,12 @@ def test_an_unknown_kind_is_told_what_there_is() -> None:
     assert status == 2
     assert "Did you mean stripe?" in text
     assert "Use one of adyen," in told("nobody at all")[1]
+
+
+def test_a_source_is_told_without_the_marks_of_its_code() -> None:
+    told = CliRunner().invoke(main, ["sources", "stripe"], prog_name="onceward").stdout
+
+    assert "Args:" not in told
+    assert "`" not in told
+    assert "  Options:\n      secrets: the endpoint's signing secrets (whsec_…), used as they are" in told
+    assert "tolerance: five minutes by default" in told

@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.cli.running import environment
@@ -110,8 +111,47 @@ def test_a_person_is_told_what_happens_and_where_to_look(tmp_path: Path) -> None
     assert max(len(line) for line in rows) <= 80
     assert len({line.index("  ok") for line in rows}) == 1, "the columns are aligned"
     (kept,) = tmp_path.glob("onceward-demo-*")
-    assert f"{kept}: store, ledger.jsonl, shop.log" in output
+    assert f"{kept}\n            shop.db, ledger.jsonl, shop.log\n" in output
     assert {"shop.db", "ledger.jsonl", "shop.log"} <= {path.name for path in kept.iterdir()}
+
+
+@pytest.mark.postgres
+def test_what_is_kept_of_a_story_on_postgresql_is_what_is_there(tmp_path: Path) -> None:
+    status, output, errors = told(tmp_path, "--seed", "6", "--keep", "--store", "postgres")
+
+    assert (status, errors) == (0, "")
+    (kept,) = tmp_path.glob("onceward-demo-*")
+    said = output.partition(f"{kept}\n")[2].splitlines()
+    assert {name.strip() for name in said[0].split(",")} <= {path.name for path in kept.iterdir()}
+    assert said[1].strip() == "The PostgreSQL server was the story's own, and is gone with its data."
+
+
+@pytest.mark.postgres
+def test_a_story_on_a_store_of_the_users_says_in_which_namespace_it_is(
+    tmp_path: Path, postgres_dsn: str
+) -> None:
+    status, output, errors = told(tmp_path, "--seed", "6", "--keep", "--store", postgres_dsn)
+
+    assert (status, errors) == (0, "")
+    with psycopg.connect(postgres_dsn) as connection:
+        ((namespace,),) = connection.execute("select distinct namespace from onceward.run").fetchall()
+    assert f"{postgres_dsn}\n            namespace {namespace}\n" in output
+
+
+def test_the_command_that_looks_again_tells_the_same_story_and_can_be_copied(tmp_path: Path) -> None:
+    _, output, _ = told(tmp_path, "--seed", "5", "--break", "no-key")
+
+    *_, look, below = output.splitlines()
+    assert look.endswith("onceward demo --seed 5 --break no-key --keep")
+    assert below.strip() == "leaves store, ledger and log behind"
+    assert max(len(look), len(below)) <= 80
+
+
+def test_a_seed_that_is_no_number_is_refused_as_one(tmp_path: Path) -> None:
+    status, _, errors = told(tmp_path, "--seed", "x")
+
+    assert status == 2
+    assert "'x' is not a valid integer." in errors
 
 
 def marked(mark: str) -> list[int]:

@@ -607,7 +607,7 @@ def test_refusals_are_counted_by_source_and_reason_and_written_together(store_ur
 
         assert len(writes) == 1
         assert {key: one.count for key, one in found.items()} == {
-            ("stripe", "no signature matches (offered: N, secrets tried: N)"): SAMPLES_MAX + 5,
+            ("stripe", "no signature matches"): SAMPLES_MAX + 5,
             ("stripe", "more than N bytes"): 1,
             ("", "no such source"): 3,
             ("stripe", "timestamp is N s in the past, tolerance is N s"): 1,
@@ -615,7 +615,7 @@ def test_refusals_are_counted_by_source_and_reason_and_written_together(store_ur
         }
         malformed = found["stripe", "The body is a JSON list, not an object."]
         assert "Compare how the source reads a delivery" in malformed.hint
-        wrong = found["stripe", "no signature matches (offered: N, secrets tried: N)"]
+        wrong = found["stripe", "no signature matches"]
         assert len(wrong.samples) == SAMPLES_MAX
         assert (wrong.samples[0].status, wrong.samples[0].bytes) == (401, len(PAID))
         assert "Compare the secret" in wrong.hint

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, NoReturn
 
 from onceward.authoring.options import DEFAULT_OPTIONS, StepOptions, key_memory_of
 from onceward.authoring.step import Step
-from onceward.authoring.words import refuse_unknown
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors
 from onceward.core.annotations import signature_of
 from onceward.core.duration import Duration, to_ms
+from onceward.core.keywords import refuse_unknown
 from onceward.core.shown import shown
 
 OPTIONS = ("retry", "timeout", "key_scope", "key_memory", "effect", "unknown")

@@ -19,10 +19,10 @@ from onceward.authoring.promise import SyncPromise
 from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.transaction import Transaction, prepared
-from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
 from onceward.core.effects import EffectName
+from onceward.core.keywords import spelled
 from onceward.core.paths import Expr
 from onceward.core.retry import Retry
 from onceward.core.triggers import Trigger
@@ -89,7 +89,7 @@ class SyncStepVerbs:
         unknown: Unknown | None = ...,
     ) -> R: ...
     def run(  # type: ignore[misc]  # likewise
-        self, name: str, function: Any, /, *args: Any, **kwargs: Any
+        self, name: str, function: Any = None, /, *args: Any, **kwargs: Any
     ) -> Any:
         """Run a function as a step and give its result; see `StepVerbs.run`."""
         function, item, options, kwargs = prepare(name, function, args, kwargs)

@@ -17,10 +17,10 @@ from onceward.authoring.step import Step
 from onceward.authoring.takes import Takes0, Takes1, Takes2, Takes3, Takes4
 from onceward.authoring.transaction_verbs import TransactionVerbs
 from onceward.authoring.wait_verbs import WaitVerbs
-from onceward.authoring.words import spelled
 from onceward.authoring.workflow import Workflow
 from onceward.core.duration import Duration, to_ms
 from onceward.core.effects import EffectName
+from onceward.core.keywords import spelled
 from onceward.core.retry import Retry
 
 P = ParamSpec("P")
@@ -79,7 +79,7 @@ class StepVerbs(TransactionVerbs, WaitVerbs):
         unknown: Unknown | None = ...,
     ) -> R: ...
     @noted  # type: ignore[misc]  # *args: *Ts counts as wider than *args: Any
-    async def run(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    async def run(self, name: str, function: Any = None, /, *args: Any, **kwargs: Any) -> Any:
         """Run a function as a step and give its result; a saved result answers without running it.
 
         Args:

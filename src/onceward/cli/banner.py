@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -76,8 +79,19 @@ def show(app: App, facts: Facts) -> None:
         shown = label if label != last else ""
         style = {"fg": "yellow"} if label == "note" else {}
         head = click.style(f"  {shown:{_LABEL_CHARS}}", dim=True)
-        click.echo(head + click.style(plain(text), **style), err=True, color=color)  # type: ignore[arg-type]
+        for part in _folded(plain(text)):
+            click.echo(head + click.style(part, **style), err=True, color=color)  # type: ignore[arg-type]
+            head = " " * (_LABEL_CHARS + 2)
         last = label
+
+
+def _folded(text: str) -> Sequence[str]:
+    """Give a line as the lines that it takes on a terminal; a log gets it whole."""
+    if not sys.stderr.isatty() and not os.environ.get("COLUMNS"):
+        return [text]
+    room = shutil.get_terminal_size().columns - _LABEL_CHARS - 2
+    # An address is not broken: it is followed, or copied.
+    return textwrap.wrap(text, max(room, 20), break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def lines(app: App, facts: Facts) -> list[tuple[str, str]]:
@@ -120,7 +134,7 @@ def _names(app: App, facts: Facts) -> list[str]:
     if not is_looked_at or settings.allowed_hosts or settings.host in ("127.0.0.1", "localhost", "::1"):
         return []
     return [
-        f"dashboard and REST API answer as {', '.join(Hosts(listening=settings.host).names)} only; name",
+        f"dashboard and REST API answer as {', '.join(Hosts(listening=settings.host).names)} only; name "
         "others in allowed_hosts (ONCEWARD_ALLOWED_HOSTS).",
     ]
 
@@ -167,12 +181,12 @@ def _notes(facts: Facts) -> list[str]:
     if version is None or is_alone or is_safe_beside_others(version[1]):
         return []
     notes = [
-        "several processes share this file, and SQLite before 3.51.3 can corrupt one when two of them",
+        "several processes share this file, and SQLite before 3.51.3 can corrupt one when two of them "
         "reset its log at the same instant. Onceward lets one at a time; let no other program write to it.",
     ]
     if facts.has_transactions:
-        notes += [
-            "transactional steps would not be safe so, and wait: none begins while a second process uses",
-            "the file. Run one process, or use a newer SQLite or PostgreSQL.",
-        ]
+        notes.append(
+            "transactional steps would not be safe so, and wait: none begins while a second process uses "
+            "the file. Run one process, or use a newer SQLite or PostgreSQL."
+        )
     return notes

@@ -39,3 +39,9 @@ def _option(setting: Setting) -> Callable[[F], F]:
         metavar=metavar,
         help=f"{setting.help.replace('`', '')}  [{setting.env}{default}]",
     )
+
+
+class WholeNumber(click.IntRange):
+    """A number between bounds; what is none is refused as no integer, and not as no "integer range"."""
+
+    name = "integer"

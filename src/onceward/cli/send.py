@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onceward.cli.options import WholeNumber
 from onceward.cli.plain import plain
 from onceward.core.errors import ConfigError
 
@@ -53,7 +54,7 @@ _ADVICE = {
 )
 @click.option(
     "--repeat",
-    type=click.IntRange(1, REPEAT_MAX),
+    type=WholeNumber(1, REPEAT_MAX),
     default=1,
     help="How many events, each with an id of its own.",
 )

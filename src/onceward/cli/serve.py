@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from onceward.cli.options import setting_options
+from onceward.cli.options import WholeNumber, setting_options
 
 WORKERS_MAX = 64
 
@@ -17,7 +17,7 @@ WORKERS_MAX = 64
 @setting_options("dashboard", "api", "allowed_hosts")
 @click.option(
     "--workers",
-    type=click.IntRange(1, WORKERS_MAX),
+    type=WholeNumber(1, WORKERS_MAX),
     default=1,
     show_default=True,
     help="How many processes share the port. Each imports the app and runs workflows.",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -143,6 +145,14 @@ def _options(options: dict[str, str | None]) -> str:
     return " ".join(texts) or "-"
 
 
+def _for_people(about: Sequence[str]) -> Iterator[str]:
+    """Give the lines of a docstring as they are read here: without marks, and what every source has."""
+    for line in about:
+        said = re.sub(r"see `\w+`[;:,.]? ?", "", line)
+        if said == line or not said.rstrip().endswith(":"):
+            yield said.replace("Args:", "Options:").replace("`", "")
+
+
 def _page(told: dict[str, Any], source: type[Source]) -> str:
     about = inspect.getdoc(source) or ""
     horizon, deadline = told["retry_horizon"], told["reply_deadline"] or "not known"
@@ -160,7 +170,7 @@ def _page(told: dict[str, Any], source: type[Source]) -> str:
         f"  in code     {told['class']}(secrets=[…])",
         f'  by name     onceward.sources.create("{told["kind"]}", secrets=[…])',
         "",
-        *(f"  {line}" if line else "" for line in about.split("\n")[2:]),
+        *(f"  {line}" if line else "" for line in _for_people(about.split("\n")[2:])),
     ]
     if told["examples"]:
         lines += ["", f"Example deliveries, for onceward send {told['kind']} TYPE --to URL:"]

@@ -32,17 +32,18 @@ def list_(target: str | None, as_json: bool, **settings: str | None) -> None:
 
     With an app, those that its code does not have are marked.
     """
-    from onceward.cli.plain import plain
+    from onceward.cli.console.words import fields
 
     with _opened(target, settings) as (store, in_code):
         rows = store.workflows()
     if as_json:
         _print_json(rows, None if target is None else in_code)
         return
-    width = max((len(row.name) for row in rows), default=0)
+    told = []
     for row in rows:
         gone = "  (not in the code)" if target is not None and row.name not in in_code else ""
-        click.echo(plain(f"{row.name:{width}}  {_told(row)}; last registered {_when(row)}{gone}"))
+        told.append((row.name, f"{_told(row)}; last registered {_when(row)}{gone}"))
+    fields(told, indent="")
     if not rows:
         click.echo("The store has no workflows in this namespace.")
 

@@ -25,6 +25,9 @@ from onceward.core.steer import Reply
 BODIES = RUN_AGAIN
 """Kinds of steps that run code of the user's, and hand out a key."""
 
+UNDO_MARK = StepKey("undo everything", "", 1)
+"""The record that says that the undoing of a run began, and in its error why."""
+
 MAKES_RUNS = {"emit": "emits its event", "start": "starts its run", "call": "calls its run"}
 
 SHOWN_MAX = 10
@@ -305,7 +308,7 @@ def handed_key(row: StepRow, run: RunRow, generation: int, namespace: str) -> st
         generation: of which generation.
         namespace: of the store.
     """
-    if row.kind not in BODIES:
+    if row.kind not in BODIES or (row.kind == "undo" and row.key == UNDO_MARK):
         return None
     if row.key_scope == "business":
         business = business_parts(namespace, run.workflow, run.key, run.source, run.event_id)

@@ -27,6 +27,7 @@ from onceward.core.errors import (
     StepMisuse,
     StepTimedOut,
 )
+from onceward.core.keywords import spelled
 from onceward.core.shown import class_name, shown, type_name
 
 Millis: TypeAlias = int
@@ -116,6 +117,10 @@ class Retry:
     def is_once(self) -> bool:
         """Say whether nothing is tried a second time."""
         return self.max_tries == 1 and all(policy.max_tries == 1 for policy in self.on.values())
+
+
+# Here and not above: a decorator would have to hide what the dataclass takes from type checkers.
+Retry.__init__ = spelled("Retry")(Retry.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,22 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_class)
 
 
+def misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Give why a function cannot be called with these arguments, in Python's words, and what it takes.
+
+    None where it can, or where that is not known. A wrapper is asked itself: what it passes on is its matter.
+    """
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError, NameError):  # a builtin without a signature; names for type checkers only
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        return f"{error}; it takes {', '.join(signature.parameters) or 'nothing'}"
+    return None
+
+
 def _look(function: Callable[..., Any]) -> FunctionFacts:
     return FunctionFacts(
         is_async=is_coroutine_function(function),

@@ -205,15 +205,12 @@ class Looking:
         if taken.processes:
             worker.matching.owe(taken.leased_until)
             worker.matching.pay()
-            count, names = taken.released, ", ".join(taken.processes)
-            # A process that had no run leaves nothing to be told of at night.
-            level = logging.WARNING if count else logging.INFO
-            _log.log(
-                level,
-                "took over %s of a process that died or lost its lease: %s",
-                counted(count, "run"),
-                names,
-            )
+            names = ", ".join(taken.processes)
+            if taken.released:
+                runs = counted(taken.released, "run")
+                _log.warning("took over %s of a process that died or lost its lease: %s", runs, names)
+            else:  # nothing to be told of at night
+                _log.info("a process that had no runs died or lost its lease: %s", names)
         for run_id in taken.held:
             _log.error(
                 "run %s is held: it was lost with its process too often without progress",

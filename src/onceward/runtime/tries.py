@@ -25,7 +25,7 @@ from onceward.core.unknown import Begun, begun_of
 from onceward.core.within_ports import FileShared
 from onceward.runtime import key_memory, unknown
 from onceward.runtime.body import run_body
-from onceward.runtime.functions import FunctionFacts, is_coroutine_function
+from onceward.runtime.functions import FunctionFacts, is_coroutine_function, misfit
 from onceward.runtime.records import error_text, failure_of, one_line
 from onceward.runtime.transactions.commit import TransactionTry
 
@@ -319,6 +319,8 @@ class _Tries:
         """
         execution, call = self.execution, self.call
         execution.check_usable()
+        if isinstance(failure, TypeError):
+            failure = self._misuse(frame, failure) or failure
         begun = self.begun
         if begun is not None:
             begun = msgspec.structs.replace(begun, why=one_line(failure))
@@ -345,6 +347,24 @@ class _Tries:
         else:
             await self._back_off(failure, now, decision.delay_ms)
         return None
+
+    def _misuse(self, frame: Frame, failure: TypeError) -> errors.StepMisuse | None:
+        """Give the error of a call with arguments that the function does not take: no try can go better.
+
+        Looked at only now, so that a call that is right costs nothing.
+        """
+        call = self.call
+        args = (None, *call.args) if frame.is_transaction else call.args  # the connection is given first
+        why = misfit(call.function, args, self._kwargs(frame))
+        if why is None:
+            return None
+        error = errors.StepMisuse(
+            f"The step {str(call.key)!r} was called with arguments that its function does not take: {why}.",
+            means="Its body did not begin; it would not at any other try.",
+            todo="Correct the call, and retry the run.",
+        )
+        error.__cause__ = failure
+        return error
 
     async def _give_up(self, frame: Frame, failure: BaseException) -> NoReturn:
         """Save the last try's failure as the step's and raise it; of an undo, have a person asked."""

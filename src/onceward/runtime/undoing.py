@@ -23,6 +23,7 @@ from onceward.authoring.options import StepOptions
 from onceward.authoring.undo import undo_arguments
 from onceward.core import codec, unknown
 from onceward.core.model import StepKey, StepRow
+from onceward.core.plan import UNDO_MARK
 from onceward.core.states import StepState
 from onceward.runtime import ending
 from onceward.runtime.functions import FunctionFacts, facts_of, is_coroutine_function
@@ -32,9 +33,6 @@ from onceward.runtime.unknown import settle
 
 if TYPE_CHECKING:
     from onceward.runtime.execution import Execution
-
-MARK = StepKey("undo everything", "", 1)
-"""The record that says that the undoing of a run began, and in its error why."""
 
 _Asked = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], StepOptions]
 
@@ -115,13 +113,15 @@ class Undoing:
         before = None if self.mark is None else self.mark.seq
         if self.is_rewinding and (missed := execution.recall.missed(_UNDONE, before)):
             named = ", ".join(repr(one) for one in missed[:10])
-            execution.mismatch(MARK, f"whether {named} must be undone is not known, the code no longer asks")
+            execution.mismatch(
+                UNDO_MARK, f"whether {named} must be undone is not known, the code no longer asks"
+            )
         todo = self._todo(execution, before, is_over=True)
         if self.mark is None and not todo:
             return
         if self.mark is None:
             now = execution.worker.now_ms()
-            self.mark = execution.row(MARK, UNDO, StepState.OPEN, now, error=failure)
+            self.mark = execution.row(UNDO_MARK, UNDO, StepState.OPEN, now, error=failure)
             execution.save(self.mark)
         execution.calls += 1
         try:
@@ -131,7 +131,7 @@ class Undoing:
             execution.calls -= 1
         now = execution.worker.now_ms()
         output = json_text(self.undone)
-        execution.save(execution.row(MARK, UNDO, StepState.DONE, now, record=self.mark, output=output))
+        execution.save(execution.row(UNDO_MARK, UNDO, StepState.DONE, now, record=self.mark, output=output))
 
     async def here(self, execution: Execution, key: StepKey) -> list[str]:
         """Undo what was done before this point of the code; give the steps, the last one first."""
@@ -266,7 +266,7 @@ async def judged_and_undone(
 def _mark_in(history: list[StepRow]) -> StepRow | None:
     """Give the open mark among the records of a run."""
     marks = (row for row in history if row.kind == UNDO and row.state is StepState.OPEN)
-    return next((row for row in marks if row.key == MARK), None)
+    return next((row for row in marks if row.key == UNDO_MARK), None)
 
 
 class _Told(msgspec.Struct):

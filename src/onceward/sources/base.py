@@ -31,6 +31,7 @@ import msgspec
 from onceward.core import ids
 from onceward.core.arrival import Incoming, Outcome, Verified
 from onceward.core.errors import BodyMalformed, BodyNotStorable, ConfigError
+from onceward.core.keywords import spelled
 from onceward.core.messages import HttpRequest, HttpResponse
 from onceward.core.triggers import Trigger
 from onceward.sources.parts.secret import secrets_from
@@ -88,6 +89,11 @@ class Source(ABC):
     keeps_malformed: bool = False
     # How far a signed time may lie from now; None where the provider signs no time.
     tolerance: timedelta | None = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            cls.__init__ = spelled(cls.__name__)(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(
         self, *, name: str | None = None, secrets: str | Sequence[str] = (), insecure: bool = False

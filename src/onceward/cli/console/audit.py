@@ -7,10 +7,11 @@ import shlex
 import click
 
 from onceward.cli.console.reach import Reach, reaching
+from onceward.cli.options import WholeNumber
 
 
 @click.command("audit", short_help="List who did what.")
-@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=WholeNumber(1, 200), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="PLACE", help="Go on where the page before ended, as it said.")
 @reaching
 def command(reach: Reach, limit: int, after: str | None) -> None:

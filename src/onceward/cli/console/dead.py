@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onceward.cli.console.reach import Reach, reaching
+from onceward.cli.options import WholeNumber
 
 if TYPE_CHECKING:
     from onceward.console.port import Console
@@ -25,9 +26,7 @@ ASKED = "outcome unknown"
 @click.command("dead", short_help="List what needs a person, with the way out.")
 @click.option("--workflow", metavar="NAME", help="Only of this workflow.")
 @click.option("--error", metavar="WORDS", help="Whose failure or reason has words that begin so.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many."
-)
+@click.option("--limit", type=WholeNumber(1, 10_000), default=20, show_default=True, help="At most so many.")
 @click.option("--check", is_flag=True, help="End with status 1 if there is anything, for monitoring.")
 @reaching
 def command(reach: Reach, workflow: str | None, error: str | None, limit: int, check: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onceward.cli.console.reach import Reach, reaching
+from onceward.cli.options import WholeNumber
 
 if TYPE_CHECKING:
     from onceward.cli.console.diagnosis import Checked, Finding
@@ -19,7 +20,7 @@ SHOWN_MAX = 20
 @click.option(
     "--runs",
     "sample",
-    type=click.IntRange(1, 20_000),
+    type=WholeNumber(1, 20_000),
     default=1_000,
     show_default=True,
     help="Of a large store look at so many runs of each kind.",

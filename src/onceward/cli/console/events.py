@@ -9,6 +9,7 @@ import click
 
 from onceward.cli.console.reach import Reach, reaching
 from onceward.cli.console.times import Moment
+from onceward.cli.options import WholeNumber
 from onceward.cli.plain import plain
 from onceward.core.model import Millis
 from onceward.core.nouns import counted
@@ -34,9 +35,7 @@ def events() -> None:
 @click.option("--since", type=Moment(), metavar="TIME", help="Received since then: 2h, 7d, or a date.")
 @click.option("--until", type=Moment(), metavar="TIME", help="Received before then.")
 @click.option("--without-runs", is_flag=True, help="Only those that started nothing.")
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many."
-)
+@click.option("--limit", type=WholeNumber(1, 10_000), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="PLACE", help="Go on where the page before ended, as it said.")
 @reaching
 def list_(
@@ -52,6 +51,7 @@ def list_(
     after: str | None,
 ) -> None:
     """List events, newest first; each filter that is given must hold."""
+    from onceward.cli.console.listing import started_at
     from onceward.cli.console.words import now_ms, print_json, print_table, when
     from onceward.console.port import EventQuery
     from onceward.console.views import Page
@@ -75,7 +75,14 @@ def list_(
     else:
         now = now_ms()
         rows = [
-            (row.source, row.id, row.type, when(row.received_at, now), row.subject or "-") for row in found
+            (
+                row.source,
+                row.id,
+                row.type,
+                when(row.received_at, now),
+                row.subject or started_at(row.source, row.id) or "-",
+            )
+            for row in found
         ]
         print_table(
             "SOURCE",
@@ -208,7 +215,7 @@ def deliveries() -> None:
 )
 @click.option("--since", type=Moment(), metavar="TIME", help="Stored since then: 2h, 7d, or a date.")
 @click.option("--until", type=Moment(), metavar="TIME", help="Stored before then.")
-@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=WholeNumber(1, 200), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="PLACE", help="Go on where the page before ended, as it said.")
 @reaching
 def list_deliveries(
@@ -308,6 +315,7 @@ def show_delivery(reach: Reach, delivery_id: str) -> None:
         say,
         state,
         when,
+        whole,
     )
     from onceward.core.glossary import TOLD
 
@@ -337,8 +345,7 @@ def show_delivery(reach: Reach, delivery_id: str) -> None:
         fields(sorted(found.headers.items()))
     heading("Body")
     body = found.body if found.body is not None else found.body_base64
-    for line in (body or "(not kept)").splitlines():
-        say(f"  {line}")
+    whole(body or "(not kept)")
     heading("What you can do")
     command(
         f"onceward redeliver MODULE:APP {shlex.quote(found.delivery_id)}",

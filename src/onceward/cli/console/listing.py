@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import click
@@ -64,4 +65,25 @@ def about(run: RunSummary) -> str:
             said = f"{type_}: {message}" if message else type_
     elif run.due_at is not None and run.state in ("sleeping", "backoff"):
         said = f"goes on {when(run.due_at, now_ms())}"
-    return "; ".join(part for part in (whom, said) if part) or run.event_id
+    return (
+        "; ".join(part for part in (whom, said) if part)
+        or started_at(run.source, run.event_id)
+        or run.event_id
+    )
+
+
+def started_at(source: str, event_id: str) -> str | None:
+    """Give the step of another run that started one or emitted an event; None for other events.
+
+    Their id is made of it: generation, name, item, ordinal and verb.
+    """
+    kind, _, run_id = source.partition("/")
+    if kind != "run":
+        return None
+    from onceward.core.model import StepKey
+
+    try:
+        _, name, item, ordinal, *_ = json.loads(event_id)
+    except (ValueError, TypeError):  # what `step.emit(id=…)` was given
+        return None
+    return f"{StepKey(name, item, ordinal)} of {run_id}"

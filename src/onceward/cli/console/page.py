@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceward.cli.console.timeline import draw
 from onceward.cli.console.words import (
@@ -29,6 +30,7 @@ LOST_SHOWN = 5
 
 VALUE_CHARS = 300
 TRACEBACK_LINES = 6
+TRACEBACK_HEAD = "Traceback (most recent call last):"
 KEYS_SHOWN = 20
 RESULTS_SHOWN = 20
 RESULT_CHARS = 120
@@ -80,7 +82,7 @@ def print_run(detail: RunDetail, options: str, *, with_values: bool) -> None:
             ("payload", None if detail.payload is None else value(detail.payload, chars)),
             ("input", None if detail.input is None else value(detail.input, chars)),
             ("result", None if detail.output is None else value(detail.output, chars)),
-            ("warning", None if detail.warning is None else value(detail.warning, chars)),
+            ("warning", None if detail.warning is None else _warned(detail.warning, chars)),
         ]
     )
     if detail.steps or detail.attempts:
@@ -164,14 +166,47 @@ def _cause(detail: RunDetail) -> Failure | None:
     return failures[-1] if failures else None
 
 
+def _warned(warning: Any, chars: int) -> str:
+    """Say what was odd about a run's end; what is no list of steps by its kind is shown as it is."""
+    if not isinstance(warning, dict) or not all(isinstance(steps, list) for steps in warning.values()):
+        return value(warning, chars)
+    told = "; ".join(
+        f"{kind.replace('_', ' ')}: {', '.join(map(str, steps))}" for kind, steps in warning.items()
+    )
+    return told if len(told) <= chars else f"{told[: chars - 1]}…"
+
+
 def _print_failure(failure: Failure, *, whole: bool) -> None:
     say(f"  {failure.type}: {failure.message}", "red")
     lines = (failure.traceback or "").rstrip().splitlines()
-    shown = lines if whole else [line for line in lines[-TRACEBACK_LINES - 1 : -1] if line.strip()]
+    shown = lines
+    if not whole:
+        told = [line for line in _of_users(lines)[:-1] if line.strip() and line != TRACEBACK_HEAD]
+        shown = told[-TRACEBACK_LINES:]
     for line in shown:
         say(f"    {line}", "dim")
     if not whole and len(lines) > len(shown) + 1:
         say("    … --values shows it whole", "dim")
+
+
+_FRAME = re.compile(r' *File "(.*)", line \d+, in ')
+_OURS = re.compile(r"(?:^|[/\\])(?:site-packages|dist-packages|src)[/\\]onceward[/\\]")
+"""Where this library lies on the machine on which the code ran, which need not be this one."""
+
+
+def _of_users(lines: Sequence[str]) -> Sequence[str]:
+    """Give a traceback without the frames of this library, unless it has no others."""
+    kept, others, is_ours = [], 0, False
+    for line in lines:
+        frame = _FRAME.match(line)
+        if frame is not None:
+            is_ours = _OURS.search(frame[1]) is not None
+            others += not is_ours
+        elif not line.startswith("    "):
+            is_ours = False
+        if not is_ours:
+            kept.append(line)
+    return kept if others else lines
 
 
 def ways_out(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import getpass
 import ipaddress
+import logging
 import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
@@ -16,10 +17,13 @@ from urllib.parse import urlsplit
 import click
 
 from onceward.cli.options import setting_options
+from onceward.core.settings import SETTINGS
 
 if TYPE_CHECKING:
     from onceward.app import App
     from onceward.console.port import Console
+
+_PORT = next(setting.default for setting in SETTINGS if setting.name == "port")
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,11 +79,19 @@ class Reach:
         from onceward.console.local import LocalConsole
 
         app = await asyncio.to_thread(self.app)
-        await app.open(runs=False)
+        # It frees the runs of dead processes, as whoever opens the store does, so that what it shows is
+        # where they stand. That is news in a server's log and none to who asked for something else.
+        log = logging.getLogger("onceward.worker")
+        level = log.level
+        log.setLevel(logging.ERROR)
         try:
-            yield LocalConsole(app)
+            await app.open(runs=False)
+            try:
+                yield LocalConsole(app)
+            finally:
+                await app.close("1s")
         finally:
-            await app.close("1s")
+            log.setLevel(level)
 
     def app(self) -> App:
         """Give the app, or one without code for the store alone; the store is there and up to date."""
@@ -90,6 +102,8 @@ class Reach:
         given = {"log_level": "warning", **self.settings}
         if self.target is not None:
             app = prepared(self.target, given)
+            if app.settings.port == _PORT:  # nobody named it, so the server's may be another
+                app.configure(port="0")
         else:
             logs.configure("warning")
             app = App()

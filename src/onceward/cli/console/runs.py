@@ -12,6 +12,7 @@ from onceward.cli.console.finding import filters, query_of
 from onceward.cli.console.listing import about, listed, print_runs
 from onceward.cli.console.reach import Reach, reaching
 from onceward.cli.console.steering import STEERING
+from onceward.cli.options import WholeNumber
 from onceward.cli.plain import plain
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ def command() -> None:
 
 @command.command("list", short_help="List runs, newest first.")
 @filters
-@click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many."
-)
+@click.option("--limit", type=WholeNumber(1, 10_000), default=20, show_default=True, help="At most so many.")
 @click.option("--after", metavar="PLACE", help="Go on where the page before ended, as it said.")
 @reaching
 def list_(reach: Reach, limit: int, after: str | None, **options: Any) -> None:
@@ -59,7 +58,7 @@ def list_(reach: Reach, limit: int, after: str | None, **options: Any) -> None:
 
 @command.command("show", short_help="Show one run: timeline, failure, what can be done.")
 @click.argument("run_id", metavar="RUN")
-@click.option("--generation", type=click.IntRange(1), help="Whose steps; by default the present one's.")
+@click.option("--generation", type=WholeNumber(1), help="Whose steps; by default the present one's.")
 @click.option("--values", is_flag=True, help="Show payload, results and tracebacks in full.")
 @reaching
 def show(reach: Reach, run_id: str, generation: int | None, values: bool) -> None:

@@ -159,14 +159,32 @@ LAST_MIN = 40
 
 
 def fields(rows: Sequence[tuple[str, Text | str | None]], indent: str = "  ") -> None:
-    """Print names with values below each other; None leaves one out."""
+    """Print names with values below each other; None leaves one out. A terminal gets long values folded."""
     shown = [(plain(name), value) for name, value in rows if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     out = terminal()
+    head = len(indent) + width + 2
     for name, value in shown:
         line = Text(f"{indent}{name.ljust(width)}  ", style="dim")
-        line.append_text(value if isinstance(value, Text) else text(value))
-        out.print(line, soft_wrap=True)
+        said = value if isinstance(value, Text) else text(value)
+        for number, part in enumerate(_folded(said, out, head)):
+            out.print((line if number == 0 else Text(" " * head)).append_text(part), soft_wrap=True)
+
+
+def whole(words: str, indent: str = "  ") -> None:
+    """Print text of somebody else's, line by line as it is; a terminal gets long lines folded."""
+    out = terminal()
+    for line in words.splitlines():
+        for part in _folded(text(line), out, len(indent)):
+            out.print(Text(indent).append_text(part), soft_wrap=True)
+
+
+def _folded(words: Text, out: Terminal, indent: int) -> Sequence[Text]:
+    """Give a line as the lines that it takes behind an indent; a pipe gets it whole."""
+    room = out.width - indent
+    if out.width >= PIPED_WIDTH or words.cell_len <= room:
+        return [words]
+    return list(words.wrap(out, max(room, COLUMN_MIN), overflow="fold"))
 
 
 def heading(words: str) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from onceward.cli.options import WholeNumber
+
 
 @click.command("demo", short_help="Tell the true story of a crash.")
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=1,
     show_default=True,
     help="Varies orders, ids, amounts, deliveries and the moment of the crash.",
@@ -33,7 +35,7 @@ import click
     is_flag=True,
     help="Print one JSON object on the standard output, the story beside it.",
 )
-@click.option("--keep", is_flag=True, help="Leave store, ledger and logs behind, and say where.")
+@click.option("--keep", is_flag=True, help="Leave ledger, logs and the SQLite store behind, and say where.")
 def command(seed: int, store: str, sabotage: str | None, as_json: bool, keep: bool) -> None:
     """Tell the true story of a crash, and count.
 

@@ -18,6 +18,7 @@ from onceward.cli.demo.verdict import Check, Verdict
 
 _INDENT = " " * 9
 """The width of a time, for the lines below it."""
+_HINT_CHARS = 10
 
 
 class Screen:
@@ -81,9 +82,11 @@ class Screen:
         """Print the last word."""
         self._line((f"  {text}", "bold green" if is_right else "bold red"))
 
-    def hint(self, label: str, text: str) -> None:
-        """Print where to look further."""
-        self._line((f"  {label:10}", "dim"), text)
+    def hint(self, label: str, text: str, *more: str) -> None:
+        """Print where to look further; *more* are lines below it, so that *text* can be copied whole."""
+        self._line((f"  {label:{_HINT_CHARS}}", "dim"), text)
+        for line in more:
+            self._line(" " * (_HINT_CHARS + 2), (line, "dim"))
 
     def _line(self, *parts: str | tuple[str, str]) -> None:
         # Not wrapped by us: a terminal wraps a long path so that it can still be copied.

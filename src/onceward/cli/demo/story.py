@@ -73,12 +73,14 @@ class Told:
     Attributes:
         folder: where store, ledger and logs were, and still are if they were to be kept.
         store: the store's URL for people.
+        namespace: in which of its namespaces the story is.
     """
 
     plan: Plan
     counted: Counted
     folder: Path
     store: str
+    namespace: str
 
 
 async def tell(options: Options, screen: Screen) -> Told:
@@ -263,7 +265,7 @@ class _Story:
             sending.cancel()
             watching.cancel()
         counted = await self._counted(shop, status)
-        return Told(plan, counted, stage.folder, stage.store.shown)
+        return Told(plan, counted, stage.folder, stage.store.shown, stage.store.namespace)
 
     async def _watch(self) -> None:
         """Keep the moving line true while deliveries are on their way."""

@@ -93,9 +93,17 @@ def _conclude(screen: Screen, options: Options, told: Told, verdict: Verdict) ->
     if not DOCS.is_dir():  # installed as a package, without the repository around it
         screen.hint("begin", "python -m pydoc onceward.App")
     if options.keep:
-        screen.hint("kept", f"{told.folder}: store, ledger.jsonl, shop.log")
+        kept = ["shop.db"] if options.store == "sqlite" else []
+        screen.hint("kept", str(told.folder), ", ".join([*kept, "ledger.jsonl", "shop.log"]))
+        if options.store == "postgres":
+            screen.hint("", "The PostgreSQL server was the story's own, and is gone with its data.")
+        elif options.store != "sqlite":
+            screen.hint("store", told.store, f"namespace {told.namespace}")
     else:
-        screen.hint("look", f"{_again(options)} --keep leaves store, ledger and log behind")
+        kept = ["store"] if options.store == "sqlite" else []
+        screen.hint(
+            "look", f"{_again(options)} --keep", f"leaves {', '.join([*kept, 'ledger and log'])} behind"
+        )
 
 
 def _again(options: Options) -> str:
@@ -104,4 +112,8 @@ def _again(options: Options) -> str:
     is_found = program.name != "onceward" or shutil.which("onceward") is not None
     # `make demo` runs it from an environment that is not active.
     command = ["onceward" if is_found else home_relative(str(program)), "demo", "--seed", str(options.seed)]
-    return shlex.join(command if options.store == "sqlite" else [*command, "--store", masked(options.store)])
+    if options.store != "sqlite":
+        command += ["--store", masked(options.store)]
+    if options.sabotage:
+        command += ["--break", options.sabotage]
+    return shlex.join(command)

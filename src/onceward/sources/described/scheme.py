@@ -6,8 +6,10 @@ text. Everything is checked where it is written, so that a delivery meets no sur
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args, get_type_hints
 
 import msgspec
 
@@ -195,9 +197,36 @@ def scheme_from(base: Scheme | None, fields: Mapping[str, Any], *, source: str) 
         raise ConfigError(
             f"The configuration of source {source!r} cannot be read: {error}.",
             means="No delivery could be verified or understood.",
-            todo=f"The fields are: {', '.join(Scheme.__struct_fields__)}; "
-            "see onceward.sources.described.scheme.Scheme.",
+            todo=_todo(str(error)),
         ) from error
+
+
+_PLACE = re.compile(r"at `\$\.?([^`]*)`")
+_WRONG = re.compile(r"(?:Invalid enum value|unknown field) [`']([^`']*)[`']")
+_NESTED: Mapping[str, type[msgspec.Struct]] = {
+    "signature": Signature,
+    "timestamp": Timestamp,
+    "handshake": Handshake,
+    "type_rules": TypeRule,
+    "respond": Reply,
+}
+
+
+def _todo(error: str) -> str:
+    """Say what can stand where msgspec found a mistake: the values of the field, or the fields there."""
+    place, wrong = _PLACE.search(error), _WRONG.search(error)
+    names = re.sub(r"\[[^]]*\]", "", place[1]).split(".") if place is not None else []
+    struct, path = _NESTED.get(names[0], Scheme) if names else Scheme, names
+    if struct is not Scheme:
+        path = names[1:]
+    known = list(struct.__struct_fields__)
+    what = f"The fields of {names[0]} are" if struct is not Scheme else "The fields are"
+    if wrong is not None and "enum" in wrong[0] and path:
+        hint = get_type_hints(struct)[path[0]]
+        known, what = list(get_args(hint)), f"The values of {path[0]} are"
+    close = difflib.get_close_matches(wrong[1].removeprefix("hmac-"), known, n=1) if wrong is not None else []
+    said = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{said}{what}: {', '.join(known)}; see onceward.sources.described.scheme.{struct.__name__}."
 
 
 def in_words(scheme: Scheme) -> str:

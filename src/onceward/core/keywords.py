@@ -98,8 +98,12 @@ def spelled(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         parameters = inspect.signature(function).parameters.values()
-        known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+        named = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+        # What stands by position is what the options are of, unless there is nothing else, as in a dataclass.
+        known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY] or named[1:]
         taken = {one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY}
+        if any(one.kind is one.VAR_KEYWORD for one in parameters):
+            return function
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:

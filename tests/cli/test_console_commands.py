@@ -174,9 +174,10 @@ What you can do
       try again where it failed, once the cause is mended; the saved step is
       kept
   onceward runs restart run_…
-      run every step again: what they did outside happens again
+      run every step again: what 'load', 'pay' did outside happens again
   onceward runs replay run_…
-      make a new run of the same event; this one stays as it is
+      make a new run of the same event, in which every step runs again: what
+      'load', 'pay' did outside happens again
   onceward runs dismiss run_…
       leave it failed, and take it off the list of problems"""
 
@@ -237,7 +238,12 @@ def test_a_replay_takes_another_payload(own: tuple[str, list[str]], tmp_path: Pa
     url, runs = own
     (tmp_path / "payload.json").write_text('{"order": "order-9"}')
     payload = f"@{tmp_path / 'payload.json'}"
-    (reply,) = Told("runs", "replay", runs[0], "--payload", payload, "--request", "x", "--json", url=url).json
+    unasked = Told("runs", "replay", runs[0], "--payload", payload, url=url)
+    assert unasked.status == 1
+    assert "would do again, outside, what 'load', 'pay' did. Nothing was changed." in unasked.text
+    assert "then say --acknowledge" in unasked.text
+    options = ("--payload", payload, "--request", "x", "--json")
+    (reply,) = Told("runs", "replay", runs[0], "--acknowledge", *options, url=url).json
     shown = Told("runs", "show", reply["run_id"], "--json", url=url).json
     again = Told("runs", "replay", runs[0], "--payload", payload, "--request", "x", "--json", url=url).json
 
@@ -343,7 +349,7 @@ def test_dead_letters_stand_together_with_the_way_out(world: World) -> None:
 def test_causes_that_differ_are_not_retried_together(own: tuple[str, list[str]]) -> None:
     """The filter of one cause would reach the other, which may not be mended."""
     url, runs = own
-    assert Told("runs", "replay", runs[0], "--payload", "{}", url=url).status == 0
+    assert Told("runs", "replay", runs[0], "--payload", "{}", "--acknowledge", url=url).status == 0
     shop = Shop(url)
 
     async def scenario() -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onceward import ConfigError, Context, NotFound, NotStorable, OncewardError, OutcomeUnknown
+from onceward import ConfigError, Context, NotFound, NotStorable, OncewardError, OutcomeUnknown, Permanent
 from onceward.console.acting import AGAIN
 from onceward.console.bulks import begun
 from onceward.console.port import ACKNOWLEDGED, Action, RunQuery
@@ -17,6 +17,7 @@ from onceward.core.bulks import SILENT_MS
 from onceward.core.errors import IdClash, PlanNeeded, StateConflict
 from onceward.core.ids import composed, content_hash
 from onceward.core.redact import HIDDEN
+from onceward.core.states import UNDONE
 from tests.console.shop import Shop
 from tests.engine.running import run_app
 
@@ -42,7 +43,11 @@ def test_each_verb_does_what_the_table_says_and_leaves_its_entry(store_url: str)
         assert (restarted.effect, restarted.generation) == ("new generation", 2)
         await shop.stands(run_id, "completed")
 
-        replayed = await shop.do(run_id, "replay", payload={"order": "order-9"})
+        with pytest.raises(PlanNeeded, match="The replay"):
+            await shop.do(run_id, "replay", payload={"order": "order-9"})
+        edited: dict[str, Any] = {"payload": {"order": "order-9"}}
+        plan = await shop.console.plan(run_id, Action(verb="replay", actor="ann", **edited))
+        replayed = await shop.do(run_id, "replay", plan=plan.token, **edited)
         assert replayed.run_id != run_id
         await shop.stands(replayed.run_id, "completed")
         assert (await shop.console.run(replayed.run_id)).output == "order-9"
@@ -154,12 +159,47 @@ def test_a_request_that_joined_does_not_begin_another_attempt_later(store_url: s
     run_app(shop.app, scenario)
 
 
+def test_a_run_whose_steps_were_undone_is_offered_no_retry_anywhere(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    @shop.app.step
+    async def reserve(order: str) -> str:
+        return order
+
+    @reserve.undo
+    async def release(shelf: str) -> None: ...
+
+    @shop.app.workflow(undo="on_failure")
+    async def take(ctx: Context, order: str) -> None:
+        await reserve(order)
+        raise Permanent("sold out")
+
+    async def scenario() -> None:
+        run_id = (await shop.app.start(take, "order-1")).run_id
+        await shop.stands(run_id, "failed")
+        plain = await shop.failed("order-2")
+
+        verbs = {view.verb: view for view in (await shop.console.run(run_id)).verbs}
+        assert (verbs["retry"].is_allowed, verbs["restart"].is_allowed) == (False, True)
+        assert (verbs["retry"].reply, verbs["retry"].hint) == (UNDONE.reply, UNDONE.hint)
+        page = await shop.console.runs(RunQuery(problems=True))
+        assert [(run.run_id, run.is_undone) for run in page.items] == [(plain, False), (run_id, True)]
+        retry = Action(verb="retry", actor="ann")
+        for is_dry in (True, False):
+            told = await shop.console.bulk(RunQuery(workflow="take"), retry, dry_run=is_dry)
+            assert (told.matched, told.refused, told.reasons) == (1, 1, [UNDONE.reply])
+        await shop.do(run_id, "restart", plan=ACKNOWLEDGED)
+        await shop.stands(run_id, "failed")
+
+    run_app(shop.app, scenario)
+
+
 def test_a_replay_is_made_once_for_each_request(store_url: str) -> None:
     shop = Shop(store_url)
 
     async def scenario() -> None:
         run_id = await shop.completed("order-1")
-        first = await shop.do(run_id, "replay", request_id="click")
+        first = await shop.do(run_id, "replay", plan=ACKNOWLEDGED, request_id="click")
         second = await shop.do(run_id, "replay", request_id="click")
 
         assert (first.run_id, first.is_duplicate) == (second.run_id, False)
@@ -281,7 +321,7 @@ def test_a_bulk_action_that_goes_on_is_about_the_runs_that_it_found_first(store_
     async def scenario() -> None:
         found = [await shop.failed(f"order-{number}") for number in range(3)]
         query = RunQuery(workflow="charge", state="failed")
-        plan = ACKNOWLEDGED if verb == "restart" else None
+        plan = ACKNOWLEDGED
         action = Action(verb=verb, actor="ann", request_id="mend", plan=plan)
         dead = begun(shop.app, "mend", query, action, None)
         assert await dead.take()
@@ -333,10 +373,12 @@ def test_one_request_id_is_one_bulk_action(store_url: str) -> None:
         await shop.console.bulk(query, action("cancel", "monday"), dry_run=False)
         await refused(query, action("dismiss", "monday"))
         await refused(RunQuery(workflow="charge"), action("cancel", "monday"))
-        await shop.console.bulk(query, action("replay", "tuesday", payload=1), dry_run=False)
-        await refused(query, action("replay", "tuesday", payload=2))
+        await shop.console.bulk(
+            query, action("replay", "tuesday", payload=1, plan=ACKNOWLEDGED), dry_run=False
+        )
+        await refused(query, action("replay", "tuesday", payload=2, plan=ACKNOWLEDGED))
 
-        await shop.do(failed[0], "replay", request_id="one")
+        await shop.do(failed[0], "replay", request_id="one", plan=ACKNOWLEDGED)
         assert "was replay of run" in (await refused(query, action("replay", "one"))).what
         with pytest.raises(StateConflict, match="was bulk cancel of many runs"):
             await shop.do(failed[0], "cancel", request_id="monday")
@@ -350,7 +392,7 @@ def test_a_request_id_is_of_one_action_on_one_run(store_url: str, verb: str) -> 
 
     async def scenario() -> None:
         run_id, another = [await shop.failed(f"order-{number}") for number in range(2)]
-        plan = {"plan": ACKNOWLEDGED} if verb == "restart" else {}
+        plan = {"plan": ACKNOWLEDGED} if verb in ("restart", "replay") else {}
         asked = {"cancel": "restart", "replay": "dismiss"}.get(verb, "replay")
         if verb == "cancel":
             run_id = (await shop.app.start(shop.nap, "x")).run_id
@@ -378,6 +420,12 @@ def test_a_run_that_does_not_have_the_step_does_not_end_a_bulk_action(store_url:
         await shop.completed("order-1")
         await shop.failed("order-2")
         action = Action(verb="replay", actor="ann", from_step="pay")
+        unasked = await shop.console.bulk(RunQuery(since=0), action, dry_run=False)
+        assert (unasked.done, AGAIN in unasked.reasons) == (0, True)
+        dry = await shop.console.bulk(RunQuery(since=0), action, dry_run=True)
+        assert any(f"1 of the first 2: {AGAIN}" == reason for reason in dry.reasons)
+        assert [(one.step, one.is_outside) for one in dry.again] == [("pay", True)]
+        action = msgspec.structs.replace(action, plan=ACKNOWLEDGED)
         done = await shop.console.bulk(RunQuery(since=0), action, dry_run=False)
 
         assert (done.matched, done.done, done.refused) == (2, 1, 1)

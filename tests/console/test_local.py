@@ -12,7 +12,7 @@ import pytest
 
 from onceward import App, ConfigError, Context, NotFound
 from onceward.console.overview import servings
-from onceward.console.port import DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import ACKNOWLEDGED, DeliveryQuery, EventQuery, RunQuery
 from onceward.console.shaping import Serving
 from onceward.core.model import Millis
 from onceward.core.redact import HIDDEN
@@ -114,7 +114,7 @@ def test_a_run_is_shown_with_all_that_is_known_of_it(store_url: str) -> None:
 
     async def scenario() -> None:
         run_id = await shop.failed("order-1")
-        await shop.do(run_id, "replay", request_id="again")
+        await shop.do(run_id, "replay", plan=ACKNOWLEDGED, request_id="again")
 
         detail = await shop.console.run(run_id)
 

@@ -19,6 +19,7 @@ from starlette.types import Message, Scope
 from onceward.console.asking import fits_error
 from onceward.console.port import EventQuery, RunQuery
 from onceward.console.views import DeliveryView, Failure, RunSummary, Slot, StepView
+from onceward.console.ways import OTHER, way_of
 from onceward.core.errors import ConfigError
 from onceward.core.glossary import WORDS
 from onceward.core.states import Effect, RunState, Verb
@@ -167,7 +168,7 @@ def test_every_reason_of_the_page_about_operating_has_a_way_out() -> None:
 
     for reason in told:
         begins = reason.partition("…")[0].strip()
-        assert groups.way_of(run("held", reason=f"{begins}: more")) is not groups.OTHER
+        assert way_of(run("held", reason=f"{begins}: more")) is not OTHER
 
 
 def test_a_command_is_quoted_whatever_is_in_it() -> None:

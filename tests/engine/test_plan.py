@@ -457,7 +457,31 @@ def test_a_failure_is_kept_only_by_name(store_url: str) -> None:
         plan = await run.plan("replay", keep="mail")
         assert fates(plan) == {"mail": "kept"}
         assert await (await run.replay(plan=plan)).result() == "no mail 2"
-        assert await (await run.replay(drop=[])).result() == "mailed"
+        assert await (await run.replay(drop=[], acknowledge=True)).result() == "mailed"
+
+    run_app(app, scenario)
+
+
+def test_a_replay_asks_for_what_its_steps_would_do_outside_again(store_url: str) -> None:
+    """As a restart does: they have new keys, so that what was charged would be charged again."""
+    app = make_app(store_url)
+    shop = Shop(app)
+
+    async def scenario() -> None:
+        run = await app.start(shop.buy, "A-1")
+        await run.result()
+        with pytest.raises(
+            PlanNeeded, match=r"^The replay .*'charge', 'mail'.*replay\(plan=plan\)"
+        ) as caught:
+            await run.replay()
+        assert len(await app.runs()) == 1
+        kept = await run.plan("replay", from_step="mail")
+        assert (kept.outside_again, kept.needs_consent) == (["mail"], True)
+        with pytest.raises(PlanNeeded, match="outside, what 'mail' did"):
+            await run.replay(from_step="mail")
+        calm = await run.replay(keep=["id", "price", "charge", "book", "mail"])
+        assert await calm.result() == [1, 1, 1, 1]
+        assert await (await run.replay(plan=caught.value.plan)).result() == [2, 2, 2, 2]
 
     run_app(app, scenario)
 
@@ -507,6 +531,8 @@ def test_the_plan_of_a_replay_copies_into_a_new_run_and_is_checked(store_url: st
         ]
         again = await run.replay(plan=plan, payload=payload, request_id="once")
         assert again.run_id == replay.run_id
+        unasked = await run.replay(payload=payload, request_id="once")
+        assert (unasked.run_id, unasked.is_duplicate) == (replay.run_id, True)
         from_step = await run.plan("replay", from_step="book")
         assert [one.step for one in from_step.steps if one.fate is Fate.KEPT] == ["id", "price", "charge"]
 
@@ -751,11 +777,16 @@ def test_the_plan_of_an_answer_is_what_the_answer_leads_to(store_url: str) -> No
         plan = await run.plan("answer", answer="happened", step="charge[a]")
         assert not any("refused" in warning for warning in plan.warnings)
         assert plan.text == "answered: happened; still held, outcome unknown: step 'charge[b]'"
-        assert fates(plan) == {"look": "kept", "charge[a]": "kept", "charge[b]": "goes on"}
-        assert plan.warnings[0] == "The run stays held until 'charge[b]' is answered, too."
+        assert fates(plan) == {"look": "kept", "charge[a]": "counts as done", "charge[b]": "goes on"}
+        assert plan.warnings[0] == (
+            "'charge[a]' does not run again: it counts as done, with the result of the answer."
+        )
+        assert plan.warnings[-1].startswith("Another step than those above may have begun")
+        assert plan.warnings[1] == "The run stays held until 'charge[b]' is answered, too."
         assert (plan.state, plan.outside_again) == (RunState.HELD, ["charge[b]"])
 
         plan = await run.plan("answer", answer="did_not_happen", step="charge[a]")
+        assert plan.warnings[0].startswith("'charge[a]' runs again: ")
         assert fates(plan)["charge[a]"] == "runs again"
         assert plan.outside_again == ["charge[a]", "charge[b]"]
         assert [step.keeps_key for step in plan.steps] == [None, True, True]
@@ -830,8 +861,8 @@ def test_the_audit_of_a_replay_says_what_it_kept(store_url: str) -> None:
     async def scenario() -> None:
         run = await app.start(shop.app.workflows["buy"], "o-1")
         await run.result()
-        plain = await run.replay()
-        chosen = await run.replay(keep=["price"], drop="mail", request_id="click")
+        plain = await run.replay(acknowledge=True)
+        chosen = await run.replay(keep=["price"], drop="mail", acknowledge=True, request_id="click")
         plan = await run.plan("replay", drop="mail")
         planned = await run.replay(plan=plan)
 

@@ -381,14 +381,14 @@ def test_a_replay_makes_its_own_promise_where_the_originals_is_open(
             await eventually_async(lambda: _is_cancelled(handle))
         with pytest.raises(ConfigError, match="promise to that run"):
             await handle.replay(keep="approval")
-        again = await handle.replay(drop="send mail")
+        again = await handle.replay(drop="send mail", acknowledge=True)
         await eventually_async(lambda: has_left(app, again))
         assert len(set(sent)) == 2
         await app.complete_promise(sent[-1], "the copy's")
         if not is_cancelled:
             await app.complete_promise(token, "the original's")
             assert await handle.result("10s") == "the original's"
-            copy = await handle.replay(keep="approval")
+            copy = await handle.replay(keep="approval", acknowledge=True)
             assert await copy.result("10s") == "the original's"
         return [await again.result("10s"), len(set(sent))]
 

@@ -215,7 +215,7 @@ class LocalConsole:
             attempts=[shape.attempt(attempt) for attempt in attempts],
             audits=[shape.audit(audit) for audit in audits],
             children=children,
-            verbs=shaping.verb_views(row),
+            verbs=shaping.verb_views(one),
             failure=shape.failure(row.error),
             input=shape.json(row.input),
             output=shape.json(row.output),
@@ -436,7 +436,7 @@ class LocalConsole:
 
         Raises:
             NotFound: no such run in this namespace.
-            PlanNeeded: a restart would do something outside again, and its plan was not acknowledged.
+            PlanNeeded: a restart or a replay would do something outside again, and its plan was not acknowledged.
             StateConflict: the verb does not apply to the run as it stands.
             ConfigError: there is no such verb, or what it is given cannot be used.
         """

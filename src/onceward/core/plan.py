@@ -38,6 +38,7 @@ class Fate(StrEnum):
     RUNS_AGAIN = "runs again"
     REOPENED = "reopened"
     GOES_ON = "goes on"
+    ANSWERED = "counts as done"
     STOPS = "stops"
 
 
@@ -60,8 +61,8 @@ class PlannedStep(msgspec.Struct, frozen=True):
         kind: of its record: ``run``, ``sleep``, ``call`` and so on.
         state: where its record stands.
         fate: ``kept``; ``runs again`` from its beginning; ``reopened``: its failure ended the attempt,
-            it runs again with all its tries; ``goes on``: it had not ended; ``stops``: it had not
-            ended, and the run is over.
+            it runs again with all its tries; ``goes on``: it had not ended; ``counts as done``: it is
+            what is answered, and does not run again; ``stops``: it had not ended, and the run is over.
         effect: ``pure``, ``own_database`` or ``outside``.
         happens_again: what it does would be done again, or may be.
         key: the idempotency key that it handed out, if it is a kind that does.
@@ -122,7 +123,7 @@ class Plan(msgspec.Struct, frozen=True):
         outside_again: the steps whose effects outside would happen again.
         hides_steps: a step may have begun that has no record yet.
         warnings: what to think of, in sentences.
-        needs_consent: the restart asks for this plan, or its token.
+        needs_consent: the restart or replay asks for this plan, or its token.
         token: names this plan; another if the run, or what the plan says of it, is another.
     """
 
@@ -180,6 +181,9 @@ def _type_of(error: str | None) -> str:
         return ""
 
 
+_RESTS = frozenset({Fate.KEPT, Fate.ANSWERED, Fate.STOPS})
+"""Fates of a step that does not run."""
+
 _NO_FATES: Mapping[StepKey, Fate] = {}
 
 
@@ -234,7 +238,7 @@ def make_plan(
     made = _children(children, steps, rows, is_restart=reply.effect is Effect.NEW_GENERATION, is_anew=is_anew)
     again = [one.step for one in steps if one.happens_again and one.effect is StepEffect.OUTSIDE]
     is_over = not is_anew and reply.state in TERMINAL
-    hides = verb is not Verb.REPLAY and not is_over and may_hide_steps(run)
+    hides = not is_over and may_hide_steps(run)
     plan = Plan(
         run_id=run.run_id,
         workflow=run.workflow,
@@ -249,8 +253,11 @@ def make_plan(
         children=made,
         outside_again=again,
         hides_steps=hides,
-        warnings=[*warnings, *_warnings(steps, made, hides=hides, has_input=input_hash is not None)],
-        needs_consent=reply.effect is Effect.NEW_GENERATION and (bool(again) or hides),
+        warnings=[
+            *warnings,
+            *_warnings(steps, made, hides=hides, has_input=input_hash is not None, is_answer=bool(fates)),
+        ],
+        needs_consent=is_anew and (bool(again) or hides),
     )
     return msgspec.structs.replace(plan, token=_token(plan, run, input_hash))
 
@@ -271,7 +278,7 @@ def _planned(
     is_business = row.key_scope == "business"
     # A call that is reopened retries its run; the copy of one calls a run of its own.
     calls_anew = fate is Fate.REOPENED and row.kind == "call" and row.origin is not None
-    runs = fate is Fate.RUNS_AGAIN or calls_anew or (has_key and fate not in (Fate.KEPT, Fate.STOPS))
+    runs = fate is Fate.RUNS_AGAIN or calls_anew or (has_key and fate not in _RESTS)
     maker = _maker(row, run)
     key = None
     if has_key and (is_business or maker is not None):
@@ -346,11 +353,17 @@ def _children(
 
 
 def _warnings(
-    steps: Sequence[PlannedStep], children: Sequence[PlannedChild], *, hides: bool, has_input: bool
+    steps: Sequence[PlannedStep],
+    children: Sequence[PlannedChild],
+    *,
+    hides: bool,
+    has_input: bool,
+    is_answer: bool,
 ) -> list[str]:
     found = []
     if hides:
-        found.append("A step may have begun that has no record yet; it would be run again too.")
+        which = "Another step than those above" if is_answer else "A step"
+        found.append(f"{which} may have begun that has no record yet; it would be run again too.")
     kept = [one for one in steps if one.fate is Fate.KEPT]
     again = [one for one in steps if one.fate is Fate.RUNS_AGAIN]
     if kept and again:

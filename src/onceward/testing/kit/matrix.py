@@ -146,7 +146,7 @@ class _Matrix:
                 elif verb == "restart":
                     await handle.restart(acknowledge=True)
                 else:
-                    await handle.replay()
+                    await handle.replay(acknowledge=True)
                 self.steered.append(run.run_id)
 
     def _passes(self, name: str, detail: str) -> None:

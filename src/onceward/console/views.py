@@ -276,6 +276,7 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
         output: its result.
         warning: what was odd about its end.
         waits_for: what it waits for and until when, in words.
+        stopped_at: until when somebody was at it, at most, where it is held or its process is gone.
         verbs: what each verb would do now.
     """
 
@@ -298,6 +299,7 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     is_stale: bool = False
     replays: list[RunSummary] = []
+    stopped_at: Millis | None = None
 
 
 class RefusalView(msgspec.Struct, frozen=True, kw_only=True):

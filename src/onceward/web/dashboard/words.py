@@ -71,7 +71,7 @@ def ago(at: Millis | None, now: Millis) -> str:
     if away < 1_000:
         return "just now"
     size, unit = next((size, unit) for size, unit in _UNITS if away >= size)
-    told = f"{away // size} {unit}"
+    told = f"{(away + size // 2) // size} {unit}"
     return f"{told} ago" if at <= now else f"in {told}"
 
 

@@ -8,7 +8,7 @@ export function ago(at, now) {
   const away = Math.abs(now - at);
   if (away < 1000) return "just now";
   const [size, unit] = UNITS.find(([length]) => away >= length);
-  const told = `${Math.floor(away / size)} ${unit}`;
+  const told = `${Math.round(away / size)} ${unit}`;
   return at <= now ? `${told} ago` : `in ${told}`;
 }
 

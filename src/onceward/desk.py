@@ -432,7 +432,6 @@ class Desk:
         Raises:
             NotFound: no such run in this namespace.
             ConfigError: the run has no such step.
-            PlanNeeded: it would do something outside again, and nobody said that it may.
             StateConflict: the plan is no longer that of the replay, or the request was another.
         """
         refuse_in_transaction("the replay of a run")

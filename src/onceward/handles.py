@@ -237,7 +237,6 @@ class RunHandle(Generic[R_co]):
         drop: str | Iterable[str] | None = None,
         payload: Any = None,
         plan: Plan | str | None = None,
-        acknowledge: bool = False,
         request_id: str | None = None,
         actor: str = "app",
     ) -> RunHandle[R_co]:
@@ -248,7 +247,6 @@ class RunHandle(Generic[R_co]):
             keep: keep these steps too; see `plan`.
             drop: let these run again; see `plan`.
             plan: what ``plan("replay")`` gave, or its token: refused if the run changed since.
-            acknowledge: whatever is done outside again; for scripts that do not look at a plan.
             payload: put in place of the event's payload; JSON-native data.
             request_id: makes the replay itself idempotent: the same id gives the same run.
             actor: who asks, for the audit: 1 to 200 printable characters.
@@ -258,14 +256,14 @@ class RunHandle(Generic[R_co]):
 
         Raises:
             ConfigError: the run has no such step, or *plan*, *request_id* or *actor* cannot be used.
-            PlanNeeded: it would do something outside again, and neither *plan* nor *acknowledge* says
-                that it may.
             StateConflict: the run changed since *plan* was made.
             NotStorable: the payload is more than JSON's own types.
             NotFound: no such run in this namespace.
         """
         choice = choice_of(from_step, keep, drop)
-        wanted = anew_of(choice, plan, request_id, is_given=acknowledge)
+        wanted = anew_of(
+            choice, plan, request_id, is_given=True
+        )  # only a restart demands a plan (RULINGS 20)
         run_id, is_duplicate = await self._desk.replay(await self._known(), wanted, payload, actor)
         return RunHandle(self._desk, run_id, self._workflow, is_duplicate=is_duplicate)
 

@@ -1,4 +1,4 @@
-"""Plans of verbs, and the restarts and replays that ask for one; the desk's part that looks before it leaps."""
+"""Plans of verbs, and the restarts that ask for one; the desk's part that looks before it leaps."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ class Planner:
 def _fate_of(about: StepRow, word: str) -> Fate:
     """Give what becomes of the step that an answer is about."""
     is_settled = word == unknown.HAPPENED or about.name.endswith(unknown.OUTCOME)
-    return Fate.ANSWERED if is_settled else Fate.RUNS_AGAIN
+    return Fate.KEPT if is_settled else Fate.RUNS_AGAIN
 
 
 def _told_by(about: StepRow, word: str) -> str:

@@ -481,7 +481,6 @@ class SyncRunHandle(Generic[R_co]):
         drop: str | Iterable[str] | None = None,
         payload: Any = None,
         plan: Plan | str | None = None,
-        acknowledge: bool = False,
         request_id: str | None = None,
         actor: str = "app",
     ) -> SyncRunHandle[R_co]:
@@ -493,7 +492,6 @@ class SyncRunHandle(Generic[R_co]):
                 drop=drop,
                 payload=payload,
                 plan=plan,
-                acknowledge=acknowledge,
                 request_id=request_id,
                 actor=actor,
             )

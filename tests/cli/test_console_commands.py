@@ -238,12 +238,7 @@ def test_a_replay_takes_another_payload(own: tuple[str, list[str]], tmp_path: Pa
     url, runs = own
     (tmp_path / "payload.json").write_text('{"order": "order-9"}')
     payload = f"@{tmp_path / 'payload.json'}"
-    unasked = Told("runs", "replay", runs[0], "--payload", payload, url=url)
-    assert unasked.status == 1
-    assert "would do again, outside, what 'load', 'pay' did. Nothing was changed." in unasked.text
-    assert "then say --acknowledge" in unasked.text
-    options = ("--payload", payload, "--request", "x", "--json")
-    (reply,) = Told("runs", "replay", runs[0], "--acknowledge", *options, url=url).json
+    (reply,) = Told("runs", "replay", runs[0], "--payload", payload, "--request", "x", "--json", url=url).json
     shown = Told("runs", "show", reply["run_id"], "--json", url=url).json
     again = Told("runs", "replay", runs[0], "--payload", payload, "--request", "x", "--json", url=url).json
 
@@ -349,7 +344,7 @@ def test_dead_letters_stand_together_with_the_way_out(world: World) -> None:
 def test_causes_that_differ_are_not_retried_together(own: tuple[str, list[str]]) -> None:
     """The filter of one cause would reach the other, which may not be mended."""
     url, runs = own
-    assert Told("runs", "replay", runs[0], "--payload", "{}", "--acknowledge", url=url).status == 0
+    assert Told("runs", "replay", runs[0], "--payload", "{}", url=url).status == 0
     shop = Shop(url)
 
     async def scenario() -> list[str]:

@@ -76,7 +76,7 @@ def test_an_answer_says_what_becomes_of_the_step_and_names_the_options(sqlite_ur
         return Told("runs", "answer", run_id, *more, url=sqlite_url, columns=None)
 
     happened = answered("--with", "happened", "--result", '"p-1"', "--dry-run").text
-    assert "send_parcel  open   counts as done\n" in happened
+    assert "send_parcel  open   kept\n" in happened
     assert "'send_parcel' does not run again: it counts as done, with the result of the answer." in happened
     again = answered("--with", "did_not_happen", "--dry-run").text
     assert "'send_parcel' runs again" in again

@@ -162,7 +162,7 @@ def test_keys_differ_by_step_item_ordinal_generation_run_and_replay(store_url: s
         await handle.result()
         await handle.restart(acknowledge=True)
         await handle.result()
-        replay = await handle.replay(acknowledge=True)
+        replay = await handle.replay()
         await replay.result()
         await (await app.start(flow)).result()
 

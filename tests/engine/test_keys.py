@@ -228,7 +228,7 @@ def test_an_operator_cannot_have_two_active_runs_of_a_key(store_url: str) -> Non
                 await verb()
         orders.gate.set()
         assert await second.result() == "second"
-        assert await (await first.replay(acknowledge=True)).result() == "first"
+        assert await (await first.replay()).result() == "first"
         await first.restart(acknowledge=True)
         assert await first.result() == "first"
 
@@ -262,7 +262,7 @@ def test_a_key_for_ever_lets_a_person_run_it_again(store_url: str) -> None:
         await first.result()
         await first.restart(acknowledge=True)
         assert await first.result() == "first"
-        assert await (await first.replay(acknowledge=True)).result() == "first"
+        assert await (await first.replay()).result() == "first"
         assert [run.run_id for run in (await emit(app, "second")).runs] == [first.run_id]
 
     run_app(app, scenario)

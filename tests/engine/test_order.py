@@ -71,7 +71,7 @@ def test_a_marked_run_knows_that_it_is_late_also_in_a_later_attempt(store_url: s
 
         assert await newer.runs[0].result() == [False, False]
         assert await run.result() == [True, True]
-        assert await (await run.replay(acknowledge=True)).result() == [True, True]
+        assert await (await run.replay()).result() == [True, True]
 
     run_app(app, scenario)
 
@@ -190,7 +190,7 @@ def test_an_operator_may_run_a_dropped_subject_again(store_url: str) -> None:
     async def scenario() -> None:
         first = (await emit(app, 4)).runs[0]
         await (await emit(app, 5)).runs[0].result()
-        assert await (await first.replay(acknowledge=True)).result() is False
+        assert await (await first.replay()).result() is False
         await first.restart(acknowledge=True)
         assert await first.result() is False
         assert await first.state() is RunState.COMPLETED

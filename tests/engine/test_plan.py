@@ -457,31 +457,7 @@ def test_a_failure_is_kept_only_by_name(store_url: str) -> None:
         plan = await run.plan("replay", keep="mail")
         assert fates(plan) == {"mail": "kept"}
         assert await (await run.replay(plan=plan)).result() == "no mail 2"
-        assert await (await run.replay(drop=[], acknowledge=True)).result() == "mailed"
-
-    run_app(app, scenario)
-
-
-def test_a_replay_asks_for_what_its_steps_would_do_outside_again(store_url: str) -> None:
-    """As a restart does: they have new keys, so that what was charged would be charged again."""
-    app = make_app(store_url)
-    shop = Shop(app)
-
-    async def scenario() -> None:
-        run = await app.start(shop.buy, "A-1")
-        await run.result()
-        with pytest.raises(
-            PlanNeeded, match=r"^The replay .*'charge', 'mail'.*replay\(plan=plan\)"
-        ) as caught:
-            await run.replay()
-        assert len(await app.runs()) == 1
-        kept = await run.plan("replay", from_step="mail")
-        assert (kept.outside_again, kept.needs_consent) == (["mail"], True)
-        with pytest.raises(PlanNeeded, match="outside, what 'mail' did"):
-            await run.replay(from_step="mail")
-        calm = await run.replay(keep=["id", "price", "charge", "book", "mail"])
-        assert await calm.result() == [1, 1, 1, 1]
-        assert await (await run.replay(plan=caught.value.plan)).result() == [2, 2, 2, 2]
+        assert await (await run.replay(drop=[])).result() == "mailed"
 
     run_app(app, scenario)
 
@@ -777,7 +753,7 @@ def test_the_plan_of_an_answer_is_what_the_answer_leads_to(store_url: str) -> No
         plan = await run.plan("answer", answer="happened", step="charge[a]")
         assert not any("refused" in warning for warning in plan.warnings)
         assert plan.text == "answered: happened; still held, outcome unknown: step 'charge[b]'"
-        assert fates(plan) == {"look": "kept", "charge[a]": "counts as done", "charge[b]": "goes on"}
+        assert fates(plan) == {"look": "kept", "charge[a]": "kept", "charge[b]": "goes on"}
         assert plan.warnings[0] == (
             "'charge[a]' does not run again: it counts as done, with the result of the answer."
         )
@@ -861,8 +837,8 @@ def test_the_audit_of_a_replay_says_what_it_kept(store_url: str) -> None:
     async def scenario() -> None:
         run = await app.start(shop.app.workflows["buy"], "o-1")
         await run.result()
-        plain = await run.replay(acknowledge=True)
-        chosen = await run.replay(keep=["price"], drop="mail", acknowledge=True, request_id="click")
+        plain = await run.replay()
+        chosen = await run.replay(keep=["price"], drop="mail", request_id="click")
         plan = await run.plan("replay", drop="mail")
         planned = await run.replay(plan=plan)
 

@@ -16,6 +16,7 @@ from onceward import (
     NotFound,
     NotStorable,
     PromiseOver,
+    Retry,
     RunFailed,
     RunHandle,
     RunState,
@@ -381,14 +382,14 @@ def test_a_replay_makes_its_own_promise_where_the_originals_is_open(
             await eventually_async(lambda: _is_cancelled(handle))
         with pytest.raises(ConfigError, match="promise to that run"):
             await handle.replay(keep="approval")
-        again = await handle.replay(drop="send mail", acknowledge=True)
+        again = await handle.replay(drop="send mail")
         await eventually_async(lambda: has_left(app, again))
         assert len(set(sent)) == 2
         await app.complete_promise(sent[-1], "the copy's")
         if not is_cancelled:
             await app.complete_promise(token, "the original's")
             assert await handle.result("10s") == "the original's"
-            copy = await handle.replay(keep="approval", acknowledge=True)
+            copy = await handle.replay(keep="approval")
             assert await copy.result("10s") == "the original's"
         return [await again.result("10s"), len(set(sent))]
 
@@ -434,23 +435,45 @@ def test_a_secret_that_was_lost_holds_the_run_and_says_so(store_url: str) -> Non
     assert "promise_secret" in str(run_app(newer, scenario))
 
 
-@pytest.mark.parametrize(("secret", "part"), [(None, "without the setting"), ("short", "fewer than 32")])
-def test_a_promise_without_a_secret_says_how_to_make_one(
-    sqlite_url: str, secret: str | None, part: str
-) -> None:
-    app = make_app(sqlite_url, **({} if secret is None else {"promise_secret": secret}))
+def test_a_promise_without_a_secret_holds_its_run_which_goes_on_once_there_is_one(sqlite_url: str) -> None:
+    """What came before it may have been a charge: the run must not fail for a setting, nor be undone."""
+    charges: list[str] = []
 
-    @app.workflow()
-    async def flow(ctx: Context) -> str:
-        with pytest.raises(ConfigError) as caught:
-            await ctx.step.promise("approval", timeout="1h")
-        return str(caught.value)
+    def having(**settings: Any) -> tuple[App, Any]:
+        app = make_app(sqlite_url, **settings)
 
-    told = result_of(app, flow)
+        @app.workflow(retry=Retry(max_tries=1))
+        async def flow(ctx: Context) -> str:
+            await ctx.step.run("charge", charges.append, "card")
+            approval = await ctx.step.promise("approval", timeout="1h")
+            return approval.token
 
-    assert part in told
-    assert "token_urlsafe(32)" in told
-    assert ("ONCEWARD_PUBLIC_URL" in told) == (secret is None)  # what is missing is asked for at once
+        return app, flow
+
+    bare, flow = having()
+
+    async def held() -> tuple[str, str]:
+        handle = await bare.start(flow)
+
+        async def is_held() -> bool:
+            return await handle.state() is RunState.HELD
+
+        await eventually_async(is_held)
+        return handle.run_id, str((await handle.row()).reason)
+
+    run_id, reason = run_app(bare, held)
+    assert reason.startswith("at step 'approval': A promise was made without the setting promise_secret.")
+    assert "token_urlsafe(32)" in reason
+    assert "ONCEWARD_PUBLIC_URL" in reason  # what is missing is asked for at once
+
+    whole, _ = having(promise_secret=SECRET)
+
+    async def goes_on() -> Any:
+        await whole.run(run_id).answer("retry")
+        return await whole.run(run_id).result("20s")
+
+    assert run_app(whole, goes_on)
+    assert charges == ["card"]
 
 
 def test_without_a_public_address_it_has_a_token_and_no_url(sqlite_url: str) -> None:

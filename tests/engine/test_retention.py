@@ -54,7 +54,7 @@ def test_values_go_by_themselves_in_a_running_app(store_url: str) -> None:
                 await refused
         again = await app.emit("order.paid", {"order": 7}, id="order-7")
         assert (again.is_duplicate, [one.run_id for one in again.runs]) == (True, [run.run_id])
-        replayed = await run.replay(payload={"order": 8}, acknowledge=True)
+        replayed = await run.replay(payload={"order": 8})
         assert await replayed.result() == "charged"
 
     run_app(app, scenario)

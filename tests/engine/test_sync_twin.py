@@ -100,7 +100,7 @@ def test_the_sync_twin_does_everything_from_a_thread_without_a_loop(store_url: s
         assert (handle.result("10s"), handle.state(), handle.row().workflow) == (3, RunState.COMPLETED, "add")
         assert handle.steps() == []
         assert sync.start(add, 1, 2, id="x").run_id == sync.start(add, 1, 2, id="x").run_id
-        replay = handle.replay(acknowledge=True)
+        replay = handle.replay()
         assert replay.result() == 3
         assert replay.run_id != handle.run_id
 

@@ -672,7 +672,7 @@ def test_what_a_replay_copied_is_not_its_to_undo(store_url: str) -> None:
     async def scenario() -> None:
         handle = await app.start(flow)
         await handle.result()
-        again = await handle.replay(from_step="made[2]", acknowledge=True)
+        again = await handle.replay(from_step="made[2]")
         with pytest.raises(RunFailed):
             await again.result()
 

@@ -427,7 +427,7 @@ def test_a_restart_takes_the_events_anew_and_a_replay_has_the_window_of_its_orig
         first = await handle.result("10s")
         await handle.restart()
         second = await handle.result("10s")
-        third = await (await handle.replay(acknowledge=True)).result("10s")
+        third = await (await handle.replay()).result("10s")
         return [first, second, third]
 
     assert run_app(app, scenario) == [[1, 2]] * 3

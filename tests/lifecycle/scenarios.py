@@ -158,7 +158,7 @@ async def _replayed(shop: Shop) -> None:
     run = await start(shop, "steps", N)
     await completed(run)
     before = await run.row(), await run.steps()
-    replay = await persist(lambda: run.replay(from_step="b", acknowledge=True, request_id="r-1"))
+    replay = await persist(lambda: run.replay(from_step="b", request_id="r-1"))
     await completed(replay, [7, 8, 9])
     assert before == (await run.row(), await run.steps())
     assert shop.ledger.starts("a", run_id=replay.run_id) == 0

@@ -658,12 +658,12 @@ async def test_a_replay_keeps_what_came_before_a_step_and_takes_another_payload(
         again = (
             await stage.operators[0]
             .run(handle.run_id)
-            .replay(from_step="second", payload=_with(payload, "new"), acknowledge=True, request_id="once")
+            .replay(from_step="second", payload=_with(payload, "new"), request_id="once")
         )
         twin = (
             await stage.operators[1]
             .run(handle.run_id)
-            .replay(from_step="second", payload=_with(payload, "newer"), acknowledge=True, request_id="once")
+            .replay(from_step="second", payload=_with(payload, "newer"), request_id="once")
         )
 
         assert await again.result("5s") == "new"

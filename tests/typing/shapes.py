@@ -368,7 +368,7 @@ def sync_handles(order: Order) -> None:
     assert_type(app.sync.start(add, 1, id="x"), SyncRunHandle[int])
     assert_type(app.sync.start(on_checkout, {"a": 1}), SyncRunHandle[Charge])
     assert_type(handle.result(), int)
-    assert_type(handle.replay(acknowledge=True), SyncRunHandle[int])
+    assert_type(handle.replay(), SyncRunHandle[int])
     assert_type(handle.plan("resume"), Plan)
     assert_type(handle.restart(plan=handle.plan("restart")), Reply)
     assert_type(handle.steps(), list[StepRow])

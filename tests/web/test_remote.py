@@ -65,9 +65,7 @@ async def test_everything_is_asked_and_done_over_the_api(server: Server) -> None
         return (await console.run(run.run_id)).run.state == "completed"
 
     await eventually_async(completed)
-    replay = await console.act(
-        run.run_id, Action(verb="replay", actor="ignored", request_id="r1", plan="acknowledged")
-    )
+    replay = await console.act(run.run_id, Action(verb="replay", actor="ignored", request_id="r1"))
     again = await console.act(run.run_id, Action(verb="replay", actor="ignored", request_id="r1"))
     audit = [(row.verb, row.actor) for row in (await console.audit()).items if row.run_id]
 

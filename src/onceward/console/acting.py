@@ -48,7 +48,7 @@ LOOK_S = 0.5
 """Between two looks at how far another process has come."""
 
 ANEW = (Verb.RESTART, Verb.REPLAY)
-"""Verbs that run what was done again, and ask for it."""
+"""Verbs that run again what was done."""
 
 RUNS_STEPS = (Verb.RETRY, *ANEW)
 """Verbs that run steps again, of which a dry run says which."""
@@ -283,7 +283,7 @@ class Acting:
                 refused += 1
                 reasons[cell.reply] = None
         plans = await self._plans(runs[:SAMPLE_MAX], action, reasons) if verb in RUNS_STEPS else []
-        if verb in ANEW and action.plan is None:
+        if verb is Verb.RESTART and action.plan is None:
             again = sum(plan.needs_consent for plan in plans)
             if again:
                 reasons[f"{again} of the first {len(runs[:SAMPLE_MAX])}: {AGAIN}"] = None
@@ -445,7 +445,10 @@ def _choice(action: Action) -> Choice:
 
 def _anew(action: Action, request_id: str | None) -> Anew:
     is_given = action.plan == ACKNOWLEDGED
-    return anew_of(_choice(action), None if is_given else action.plan, request_id, is_given=is_given)
+    token = None if is_given else action.plan
+    # Only a restart demands a plan (RULINGS 20); whoever looks at that of a replay may give it.
+    is_given = is_given or action.verb == Verb.REPLAY
+    return anew_of(_choice(action), token, request_id, is_given=is_given)
 
 
 def is_narrowed(query: RunQuery) -> bool:

@@ -450,7 +450,7 @@ class LocalConsole:
 
         Raises:
             NotFound: no such run in this namespace.
-            PlanNeeded: a restart or a replay would do something outside again, and its plan was not acknowledged.
+            PlanNeeded: a restart would do something outside again, and its plan was not acknowledged.
             StateConflict: the verb does not apply to the run as it stands.
             ConfigError: there is no such verb, or what it is given cannot be used.
         """

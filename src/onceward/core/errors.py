@@ -263,27 +263,27 @@ class KeyTaken(StateConflict):
 
 
 class PlanNeeded(StateConflict):
-    """A restart or a replay would do again what steps did outside, and nobody said that it may; nothing was changed.
+    """A restart would do again what steps did outside, and nobody said that it may; nothing was changed.
 
     Look at ``plan`` and give it back, ``run.restart(plan=plan)``, or let what must not happen again be
-    kept: ``run.plan("restart", keep=["charge"])``; likewise of a replay.
+    kept: ``run.plan("restart", keep=["charge"])``.
 
     Attributes:
-        plan: what it would do.
+        plan: what the restart would do.
     """
 
     code = "plan_needed"
-    title = "The plan was not acknowledged"
+    title = "The plan of the restart was not acknowledged"
 
     def __init__(self, plan: Plan) -> None:
         again = plan.outside_again
         super().__init__(
-            f"The {plan.verb} of run {plan.run_id} would do again, outside, what "
+            f"The restart of run {plan.run_id} would do again, outside, what "
             + (f"{listed(again)} did." if again else "a step did that was under way."),
             means="A step counts as outside unless its effect= says otherwise. Nothing was changed.",
-            todo=f'Look at it, plan = await run.plan("{plan.verb}"), and say so: run.{plan.verb}(plan=plan). What must '
-            f'not happen again can be kept: run.plan("{plan.verb}", keep={again[:1] or ["…"]}). '
-            f"A script that means it writes run.{plan.verb}(acknowledge=True).",
+            todo='Look at it, plan = await run.plan("restart"), and say so: run.restart(plan=plan). What must '
+            f'not happen again can be kept: run.plan("restart", keep={again[:1] or ["…"]}). '
+            "A script that means it writes run.restart(acknowledge=True).",
         )
         self.plan = plan
 

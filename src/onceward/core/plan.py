@@ -38,7 +38,6 @@ class Fate(StrEnum):
     RUNS_AGAIN = "runs again"
     REOPENED = "reopened"
     GOES_ON = "goes on"
-    ANSWERED = "counts as done"
     STOPS = "stops"
 
 
@@ -61,8 +60,8 @@ class PlannedStep(msgspec.Struct, frozen=True):
         kind: of its record: ``run``, ``sleep``, ``call`` and so on.
         state: where its record stands.
         fate: ``kept``; ``runs again`` from its beginning; ``reopened``: its failure ended the attempt,
-            it runs again with all its tries; ``goes on``: it had not ended; ``counts as done``: it is
-            what is answered, and does not run again; ``stops``: it had not ended, and the run is over.
+            it runs again with all its tries; ``goes on``: it had not ended; ``stops``: it had not
+            ended, and the run is over.
         effect: ``pure``, ``own_database`` or ``outside``.
         happens_again: what it does would be done again, or may be.
         key: the idempotency key that it handed out, if it is a kind that does.
@@ -123,7 +122,7 @@ class Plan(msgspec.Struct, frozen=True):
         outside_again: the steps whose effects outside would happen again.
         hides_steps: a step may have begun that has no record yet.
         warnings: what to think of, in sentences.
-        needs_consent: the restart or replay asks for this plan, or its token.
+        needs_consent: a restart demands this plan, or its token; whoever asks for a replay should look at it.
         token: names this plan; another if the run, or what the plan says of it, is another.
     """
 
@@ -180,9 +179,6 @@ def _type_of(error: str | None) -> str:
     except (msgspec.DecodeError, AttributeError):
         return ""
 
-
-_RESTS = frozenset({Fate.KEPT, Fate.ANSWERED, Fate.STOPS})
-"""Fates of a step that does not run."""
 
 _NO_FATES: Mapping[StepKey, Fate] = {}
 
@@ -278,7 +274,7 @@ def _planned(
     is_business = row.key_scope == "business"
     # A call that is reopened retries its run; the copy of one calls a run of its own.
     calls_anew = fate is Fate.REOPENED and row.kind == "call" and row.origin is not None
-    runs = fate is Fate.RUNS_AGAIN or calls_anew or (has_key and fate not in _RESTS)
+    runs = fate is Fate.RUNS_AGAIN or calls_anew or (has_key and fate not in (Fate.KEPT, Fate.STOPS))
     maker = _maker(row, run)
     key = None
     if has_key and (is_business or maker is not None):

@@ -146,7 +146,7 @@ class _Matrix:
                 elif verb == "restart":
                     await handle.restart(acknowledge=True)
                 else:
-                    await handle.replay(acknowledge=True)
+                    await handle.replay()
                 self.steered.append(run.run_id)
 
     def _passes(self, name: str, detail: str) -> None:

@@ -265,9 +265,7 @@ class Driver:
                 steps = [row["name"] for row in world.mirror.runs[run_id].step if row["state"] == "done"]
                 from_step = dice.choice([None, None, *steps])
                 request_id = f"request-{next(self._request_ids) // 2}"
-                new = await handle.replay(
-                    from_step=from_step, acknowledge=True, request_id=request_id, actor="operator"
-                )
+                new = await handle.replay(from_step=from_step, request_id=request_id, actor="operator")
                 if new.run_id not in world.mirror.runs:
                     world.violated(
                         f"I19 {run_id}: was answered with replay {new.run_id}, which is not stored"

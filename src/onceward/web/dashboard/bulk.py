@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from onceward.console.acting import ANEW
 from onceward.console.bulks import asked_hash, clash
 from onceward.console.port import ACKNOWLEDGED, PAGE_MAX, Action, Console, RunQuery
 from onceward.console.views import BulkReply
@@ -94,7 +93,7 @@ class Bulk:
                 "reply": reply,
                 "filters": given,
                 "chosen": chosen,
-                "asks": verb in ANEW,
+                "asks": verb is Verb.RESTART,
             },
         )
 
@@ -106,7 +105,7 @@ class Bulk:
         request_id = form.get("request_id")
         if not request_id.isalnum() or len(request_id) > REQUEST_ID_CHARS_MAX:
             raise ConfigError("The form has no request id.", todo="Send it from the page of the action.")
-        plan = ACKNOWLEDGED if verb in ANEW and form.get("acknowledge") else None
+        plan = ACKNOWLEDGED if verb is Verb.RESTART and form.get("acknowledge") else None
         action = Action(verb=verb, actor=actor, request_id=request_id, answer=answer, plan=plan)
         given = {} if chosen else filters.given(form.without(*_OWN_FIELDS), filters.RUN_FIELDS)
         query = filters.run_query(given, self._renderer.now())

@@ -63,7 +63,13 @@ def test_times() -> None:
         "in 2 h",
     ]
     lengths = (59_400, 59_700, 3_580_000, 3 * 86_400_000 - 90_000, 5_300_000)
-    assert [words.ago(NOW + ms, NOW) for ms in lengths] == ["in 59 s", "in 1 min", "in 1 h", "in 3 d", "in 1 h"]
+    assert [words.ago(NOW + ms, NOW) for ms in lengths] == [
+        "in 59 s",
+        "in 1 min",
+        "in 1 h",
+        "in 3 d",
+        "in 1 h",
+    ]
     assert words.exact(NOW) == "2025-11-24 16:00:00.000 UTC"
     assert words.machine_time(NOW) == "2025-11-24T16:00:00.000+00:00"
     # A sender may sign any number as its time.

@@ -22,20 +22,20 @@ from onceward.authoring.workflow import Workflow
 from onceward.core import asked, errors, ids, json_plain, unknown
 from onceward.core import steer as steering
 from onceward.core.asked import LIMIT_MAX
-from onceward.core.choice import NOTHING_KEPT, Choice, copies_of, kept_rows
+from onceward.core.choice import NOTHING_KEPT
 from onceward.core.codec import Codec
 from onceward.core.duration import show
 from onceward.core.model import AuditRow, EventRow, KeyClaim, Millis, NewRun, RunRow, Skip, StepKey, StepRow
-from onceward.core.plan import Plan, check_acknowledged, detail_of, replayed_of
+from onceward.core.plan import detail_of, replayed_of
 from onceward.core.ports import Accept, RunFilter, Store
 from onceward.core.retention import refuse_pruned
 from onceward.core.rules import ACTIVE, EVER, WINDOW
 from onceward.core.shown import shown
 from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
-from onceward.core.texts import checked_id, checked_name
+from onceward.core.texts import checked_name
 from onceward.core.unknown import Question
-from onceward.planning import Planner, Restart, choice_with, input_of
+from onceward.planning import Anew, Planner, check_consent, input_of
 from onceward.runtime.functions import facts_of
 from onceward.runtime.journal import CONFIRMED_S
 from onceward.runtime.judging import KeyUntold, Reading, as_seen, key_at
@@ -254,7 +254,7 @@ class Desk:
         answer: str = "",
         step: str | None = None,
         result: Any = None,
-        restart: Restart | None = None,
+        restart: Anew | None = None,
         request_id: str | None = None,
         why: str | None = None,
     ) -> Reply:
@@ -423,42 +423,41 @@ class Desk:
     async def replay(
         self,
         run_id: str,
-        choice: Choice,
+        wanted: Anew,
         payload: Any,
-        request_id: str | None,
         actor: str,
-        plan: Plan | str | None = None,
     ) -> tuple[str, bool]:
         """Make a new run of the same event; give its id, and whether the request made it before.
 
         Raises:
             NotFound: no such run in this namespace.
             ConfigError: the run has no such step.
-            StateConflict: *plan* is no longer that of the replay, or the request was another.
+            StateConflict: the plan is no longer that of the replay, or the request was another.
         """
         refuse_in_transaction("the replay of a run")
         worker = self._worker()
         asked.checked_actor(actor)
+        choice, consent = wanted.choice, wanted.consent
+        request_id, is_done = consent.request_id, False
         if request_id is not None:
-            entry: AuditRow | None = await self.ask("audit_of_request", checked_id(request_id))
+            entry: AuditRow | None = await self.ask("audit_of_request", request_id)
             is_ours = entry is None or (entry.verb == Verb.REPLAY and replayed_of(entry.detail) == run_id)
             if entry is not None and not is_ours:
                 raise asked.other_request(request_id, entry)
+            is_done = entry is not None
         old = await self.run_row(run_id)
         event: EventRow | None = await self.ask("event", old.source, old.event_id)
         if event is None:
             raise errors.StoreDamaged(f"Run {run_id} has no event.")
         given = input_of(payload, worker.settings.value_bytes_max)
-        if given is None or plan is not None or choice_with(plan, choice) != NOTHING_KEPT:
+        if given is None or choice != NOTHING_KEPT:
             refuse_pruned(old, "replay")
         copies: list[StepRow] = []
-        choice = choice_with(plan, choice)
-        if plan is not None or choice != NOTHING_KEPT:
+        if consent.plan is not None or not consent.is_given or not choice.is_all:
             rows: list[StepRow] = await self.ask("steps", run_id)
-            copies = copies_of(old, kept_rows(run_id, rows, choice, is_for_replay=True))
-            if plan is not None:
-                made, copies = await self.planner.planned(Verb.REPLAY, old, rows, choice, given)
-                check_acknowledged(plan, made)
+            plan, copies = await self.planner.planned(Verb.REPLAY, old, rows, choice, given)
+            if not is_done:  # who asks again gets the run that was made, whatever became of the old one since
+                check_consent(consent, plan)
         now = worker.now_ms()
         replay_input = old.input if given is None else given
         rules = worker.routes.of(old.workflow).rules
@@ -478,8 +477,7 @@ class Desk:
             once=rules.once if rules.key is not None and rules.once == ACTIVE else None,
             payload_hash=ids.content_hash(event.payload or ""),
         )
-        token = plan.token if isinstance(plan, Plan) else plan
-        detail = detail_of(choice, token, request_id, replay_of=run_id)
+        detail = detail_of(choice, wanted.token, request_id, replay_of=run_id)
         audit_id = str(worker.ids.uuid7())
         audit = AuditRow(audit_id, now, run.run_id, Verb.REPLAY.value, actor, detail, request_id)
         replaying = functools.partial(worker.store.replay, Accept(event, [run]), copies, audit)

@@ -20,7 +20,7 @@ from onceward.core.ports import RunFilter
 from onceward.core.states import RunState, Verb
 from onceward.core.steer import Reply
 from onceward.core.unknown import Question
-from onceward.planning import Answered, PlannedVerb, checked_verb, restart_of
+from onceward.planning import Answered, PlannedVerb, anew_of, checked_verb
 
 if TYPE_CHECKING:
     from onceward.authoring.workflow import Workflow
@@ -226,7 +226,7 @@ class RunHandle(Generic[R_co]):
             ConfigError: the run has no such step, or *plan*, *request_id* or *actor* cannot be used.
         """
         choice = choice_of(from_step, keep, drop)
-        restart = restart_of(choice, plan, request_id, is_given=acknowledge)
+        restart = anew_of(choice, plan, request_id, is_given=acknowledge)
         return await self._desk.steer(Verb.RESTART, await self._known(), actor=actor, restart=restart)
 
     async def replay(
@@ -261,9 +261,10 @@ class RunHandle(Generic[R_co]):
             NotFound: no such run in this namespace.
         """
         choice = choice_of(from_step, keep, drop)
-        run_id, is_duplicate = await self._desk.replay(
-            await self._known(), choice, payload, request_id, actor, plan
-        )
+        wanted = anew_of(
+            choice, plan, request_id, is_given=True
+        )  # only a restart demands a plan (RULINGS 20)
+        run_id, is_duplicate = await self._desk.replay(await self._known(), wanted, payload, actor)
         return RunHandle(self._desk, run_id, self._workflow, is_duplicate=is_duplicate)
 
     async def cancel(self, *, actor: str = "app") -> Reply:

@@ -37,7 +37,7 @@ class Consent:
     Attributes:
         plan: the plan that the caller looked at, or its token.
         is_given: a script that looks at none and means it.
-        request_id: makes a restart itself idempotent.
+        request_id: makes a restart or a replay itself idempotent.
     """
 
     plan: Plan | str | None = None
@@ -46,8 +46,8 @@ class Consent:
 
 
 @dataclass(frozen=True)
-class Restart:
-    """A restart as it was asked for."""
+class Anew:
+    """A restart or a replay as it was asked for."""
 
     choice: Choice = NOTHING_KEPT
     consent: Consent = Consent()
@@ -107,15 +107,29 @@ def choice_with(plan: Plan | str | None, choice: Choice) -> Choice:
     )
 
 
-def restart_of(choice: Choice, plan: Plan | str | None, request_id: str | None, *, is_given: bool) -> Restart:
-    """Give a restart as it was asked for.
+def anew_of(choice: Choice, plan: Plan | str | None, request_id: str | None, *, is_given: bool) -> Anew:
+    """Give a restart or a replay as it was asked for.
 
     Raises:
         ConfigError: *request_id* cannot be kept, or *choice* is not that of *plan*.
     """
     if request_id is not None:
         checked_id(request_id)
-    return Restart(choice_with(plan, choice), Consent(plan, is_given, request_id))
+    return Anew(choice_with(plan, choice), Consent(plan, is_given, request_id))
+
+
+def check_consent(consent: Consent, plan: Plan) -> None:
+    """Refuse a restart or a replay that nobody agreed to as it is now.
+
+    Raises:
+        PlanNeeded: it does something outside again, and nobody said that it may.
+        StateConflict: the plan that was looked at is no longer that of it.
+        ConfigError: it is no plan.
+    """
+    if consent.plan is not None:
+        check_acknowledged(consent.plan, plan)
+    elif plan.needs_consent and not consent.is_given:
+        raise errors.PlanNeeded(plan)
 
 
 def input_of(payload: Any, limit_bytes: int) -> str | None:
@@ -229,7 +243,7 @@ class Planner:
             namespace=desk.namespace,
             input_hash=None if replay_input is None else ids.content_hash(replay_input),
             warnings=warnings,
-            fates={} if about is None or answer.word is None else {about.key: _FATES[answer.word]},
+            fates={} if about is None or answer.word is None else {about.key: _fate_of(about, answer.word)},
         )
         return plan, copies_of(run, kept)
 
@@ -246,7 +260,7 @@ class Planner:
 
     # --- restarts --------------------------------------------------------------------------------
 
-    async def joined(self, restart: Restart, first: RunRow, run: RunRow) -> Reply | None:
+    async def joined(self, restart: Anew, first: RunRow, run: RunRow) -> Reply | None:
         """Give the reply of a restart that was made already, by this request or by another at once.
 
         Raises:
@@ -276,9 +290,7 @@ class Planner:
             )
         return Reply(run.run_id, Effect.JOIN, "joined the restart", run.state, run.generation, run.attempt)
 
-    async def agreed(
-        self, restart: Restart, run: RunRow
-    ) -> tuple[list[StepRow], int | None, str | None] | None:
+    async def agreed(self, restart: Anew, run: RunRow) -> tuple[list[StepRow], int | None, str | None] | None:
         """Give the records that a restart keeps, up to which record it knows, and what to note of it.
 
         None where another restart came between, of which *run* does not know.
@@ -300,15 +312,26 @@ class Planner:
             if (await self._desk.run_row(run.run_id)).generation != run.generation:
                 return None
             raise
-        if consent.plan is not None:
-            check_acknowledged(consent.plan, plan)
-        elif plan.needs_consent and not consent.is_given:
-            raise errors.PlanNeeded(plan)
+        check_consent(consent, plan)
         return copies, sum(row.seq for row in rows), detail
 
 
-_FATES = {unknown.HAPPENED: Fate.KEPT, unknown.DID_NOT_HAPPEN: Fate.RUNS_AGAIN}
-"""What becomes of the step that an answer is about."""
+def _fate_of(about: StepRow, word: str) -> Fate:
+    """Give what becomes of the step that an answer is about."""
+    is_settled = word == unknown.HAPPENED or about.name.endswith(unknown.OUTCOME)
+    return Fate.KEPT if is_settled else Fate.RUNS_AGAIN
+
+
+def _told_by(about: StepRow, word: str) -> str:
+    """Give what an answer does with the step that it is about, in a sentence."""
+    step = str(about.key)
+    if about.name.endswith(unknown.OUTCOME):
+        what = repr(step.removesuffix(unknown.OUTCOME))
+        return f"{what} is undone." if word == unknown.HAPPENED else f"There is nothing of {what} to undo."
+    if word == unknown.HAPPENED:
+        gave = ", with the result of the answer" if unknown.has_result(about) else ""
+        return f"{step!r} does not run again: it counts as done{gave}."
+    return f"{step!r} runs again: what it did not do yet, outside, it does then."
 
 
 def _refusal_of_resume(run: RunRow, rows: list[StepRow]) -> list[str]:
@@ -323,7 +346,8 @@ def _untold(run: RunRow, rows: list[StepRow], answer: Answered, about: StepRow |
     """Give what a plan says of the steps of which nobody knows whether they took effect."""
     if about is not None and answer.word is not None:
         left = unknown.still_asked(run, rows, unknown.answered(about, answer.word, None))
-        return [f"The run stays held until {listed(left)} is answered, too."] if left else []
+        stays = [f"The run stays held until {listed(left)} is answered, too."] if left else []
+        return [_told_by(about, answer.word), *stays]
     untold = [asked.step for asked in unknown.open_questions(run, rows).values()]
     if not untold:
         return []

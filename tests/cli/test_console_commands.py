@@ -174,9 +174,10 @@ What you can do
       try again where it failed, once the cause is mended; the saved step is
       kept
   onceward runs restart run_…
-      run every step again: what they did outside happens again
+      run every step again: what 'load', 'pay' did outside happens again
   onceward runs replay run_…
-      make a new run of the same event; this one stays as it is
+      make a new run of the same event, in which every step runs again: what
+      'load', 'pay' did outside happens again
   onceward runs dismiss run_…
       leave it failed, and take it off the list of problems"""
 

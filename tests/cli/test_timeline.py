@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -9,6 +11,7 @@ from onceward.cli.console.page import lost_with, print_run
 from onceward.cli.console.timeline import Bar, bars_of, drawn
 from onceward.cli.console.words import length
 from onceward.console.views import AttemptView, RunDetail, RunSummary, StepView
+from onceward.web.dashboard.timeline import timeline
 
 
 def bar(start: int, end: int, **changes: bool) -> Bar:
@@ -87,6 +90,50 @@ def test_attempts_begin_where_the_one_before_ended() -> None:
     assert bars[-1].said == "700 ms  sleep, 4.0 s left"
 
 
+def _of(kind: str, state: str, process_id: str | None, stopped_at: int | None, **step: Any) -> RunDetail:
+    """Give a run whose first attempt was lost at 14,000, with one step that began at 1,000."""
+    base: dict[str, Any] = {
+        "source": "s",
+        "event_id": "e",
+        "generation": 1,
+        "attempt": 2,
+        "created_at": 0,
+        "started_at": 0,
+    }
+    run = RunSummary(run_id="run_1", workflow="w", state=state, process_id=process_id, **base)
+    one = StepView(
+        name="a", item="", ordinal=1, label="a", seq=1, kind=kind, state="done" if "ended_at" in step else "open",
+        generation=1, attempt=1, tries=1, started_at=1_000, **step,
+    )  # fmt: skip
+    lost = AttemptView(generation=1, attempt=1, ended_at=14_000, outcome="lost", started_at=0)
+    return RunDetail(
+        run=run, event=None, payload=None, steps=[one], shown_generation=1, attempts=[lost] if "ended_at" in step
+        else [], audits=[], children=[], verbs=[], stopped_at=stopped_at,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("detail", "cli", "dashboard"),
+    [
+        (_of("run", "running", "p1", None), "19 s  run, under way", "19 s so far"),
+        (_of("run", "running", "p1", 4_000), "at most 3.0 s  run, cut off", "3.0 s at most, cut off"),
+        (_of("run", "held", None, 3_000), "at most 2.0 s  run, cut off", "2.0 s at most, cut off"),
+        (_of("run", "completed", None, None, ended_at=17_000), "3.0 s  done, begun anew", "3.0 s"),
+        (_of("sleep", "held", None, 3_000, wake_at=7_000), "6.0 s  sleep, over", "6.0 s, over"),
+        (_of("sleep", "completed", None, None, ended_at=17_000), "16 s  sleep", "16 s"),
+    ],
+    ids=str,
+)
+def test_time_in_which_nobody_was_at_a_step_is_not_drawn_as_work(
+    detail: RunDetail, cli: str, dashboard: str
+) -> None:
+    shown = bars_of(detail, 20_000)[-1] if detail.steps[0].ended_at is None else bars_of(detail, 20_000)[1]
+    assert shown.said == cli
+    assert timeline(detail, 20_000).steps[0].lasted == dashboard
+    if "anew" in cli:
+        assert drawn(shown, 1_000, 17_000, 16, is_ascii=True) == "............." + "###"
+
+
 @pytest.mark.parametrize(
     ("ms", "words"),
     [
@@ -96,7 +143,8 @@ def test_attempts_begin_where_the_one_before_ended() -> None:
         (9_960, "10 s"),
         (59_999, "60 s"),
         (60_000, "1 min"),
-        (7_199_000, "1 h"),
+        (7_199_000, "2 h"),
+        (3 * 86_400_000 - 1_500, "3 d"),
         (47 * 3_600_000, "47 h"),
         (49 * 3_600_000, "2 d"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onceward import ConfigError, Context, NotFound, NotStorable, OncewardError, OutcomeUnknown
+from onceward import ConfigError, Context, NotFound, NotStorable, OncewardError, OutcomeUnknown, Permanent
 from onceward.console.acting import AGAIN
 from onceward.console.bulks import begun
 from onceward.console.port import ACKNOWLEDGED, Action, RunQuery
@@ -17,6 +17,7 @@ from onceward.core.bulks import SILENT_MS
 from onceward.core.errors import IdClash, PlanNeeded, StateConflict
 from onceward.core.ids import composed, content_hash
 from onceward.core.redact import HIDDEN
+from onceward.core.states import UNDONE
 from tests.console.shop import Shop
 from tests.engine.running import run_app
 
@@ -42,7 +43,9 @@ def test_each_verb_does_what_the_table_says_and_leaves_its_entry(store_url: str)
         assert (restarted.effect, restarted.generation) == ("new generation", 2)
         await shop.stands(run_id, "completed")
 
-        replayed = await shop.do(run_id, "replay", payload={"order": "order-9"})
+        edited: dict[str, Any] = {"payload": {"order": "order-9"}}
+        plan = await shop.console.plan(run_id, Action(verb="replay", actor="ann", **edited))
+        replayed = await shop.do(run_id, "replay", plan=plan.token, **edited)
         assert replayed.run_id != run_id
         await shop.stands(replayed.run_id, "completed")
         assert (await shop.console.run(replayed.run_id)).output == "order-9"
@@ -150,6 +153,41 @@ def test_a_request_that_joined_does_not_begin_another_attempt_later(store_url: s
         assert (await shop.do(nap, "retry", request_id="click")).effect == "join"
 
         assert (await shop.do(nap, "retry", request_id="click")).is_duplicate
+
+    run_app(shop.app, scenario)
+
+
+def test_a_run_whose_steps_were_undone_is_offered_no_retry_anywhere(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    @shop.app.step
+    async def reserve(order: str) -> str:
+        return order
+
+    @reserve.undo
+    async def release(shelf: str) -> None: ...
+
+    @shop.app.workflow(undo="on_failure")
+    async def take(ctx: Context, order: str) -> None:
+        await reserve(order)
+        raise Permanent("sold out")
+
+    async def scenario() -> None:
+        run_id = (await shop.app.start(take, "order-1")).run_id
+        await shop.stands(run_id, "failed")
+        plain = await shop.failed("order-2")
+
+        verbs = {view.verb: view for view in (await shop.console.run(run_id)).verbs}
+        assert (verbs["retry"].is_allowed, verbs["restart"].is_allowed) == (False, True)
+        assert (verbs["retry"].reply, verbs["retry"].hint) == (UNDONE.reply, UNDONE.hint)
+        page = await shop.console.runs(RunQuery(problems=True))
+        assert [(run.run_id, run.is_undone) for run in page.items] == [(plain, False), (run_id, True)]
+        retry = Action(verb="retry", actor="ann")
+        for is_dry in (True, False):
+            told = await shop.console.bulk(RunQuery(workflow="take"), retry, dry_run=is_dry)
+            assert (told.matched, told.refused, told.reasons) == (1, 1, [UNDONE.reply])
+        await shop.do(run_id, "restart", plan=ACKNOWLEDGED)
+        await shop.stands(run_id, "failed")
 
     run_app(shop.app, scenario)
 
@@ -378,6 +416,8 @@ def test_a_run_that_does_not_have_the_step_does_not_end_a_bulk_action(store_url:
         await shop.completed("order-1")
         await shop.failed("order-2")
         action = Action(verb="replay", actor="ann", from_step="pay")
+        dry = await shop.console.bulk(RunQuery(since=0), action, dry_run=True)
+        assert [(one.step, one.is_outside) for one in dry.again] == [("pay", True)]
         done = await shop.console.bulk(RunQuery(since=0), action, dry_run=False)
 
         assert (done.matched, done.done, done.refused) == (2, 1, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from onceward import App, ConfigError, Context, NotFound
 from onceward.console.overview import servings
-from onceward.console.port import DeliveryQuery, EventQuery, RunQuery
+from onceward.console.port import ACKNOWLEDGED, DeliveryQuery, EventQuery, RunQuery
 from onceward.console.shaping import Serving
 from onceward.core.model import Millis
 from onceward.core.redact import HIDDEN
@@ -109,12 +109,36 @@ def test_pages_show_each_run_and_event_once(store_url: str) -> None:
     run_app(shop.app, scenario)
 
 
+def test_a_run_whose_process_is_gone_or_that_is_held_says_since_when(store_url: str) -> None:
+    shop = Shop(store_url)
+
+    async def scenario() -> None:
+        run_id = (await shop.app.start(shop.nap, "x")).run_id
+        await shop.stands(run_id, "sleeping")
+        detail = await shop.console.run(run_id)
+        assert detail.stopped_at is None
+        change(store_url, f"update {{t}}queue set process_id = 'p_gone' where run_id = '{run_id}'")
+        detail = await shop.console.run(run_id)
+        assert (detail.run.process_id, detail.stopped_at) == ("p_gone", detail.run.started_at)
+        here = shop.app.worker.process_id
+        change(store_url, f"update {{t}}queue set process_id = '{here}' where run_id = '{run_id}'")
+        assert (await shop.console.run(run_id)).stopped_at is None
+        change(store_url, f"update {{t}}queue set process_id = null where run_id = '{run_id}'")
+        held = f"set state = 'held', problem_at = 1234, reason = 'poison' where run_id = '{run_id}'"
+        change(store_url, f"update {{t}}run {held}")
+        assert (await shop.console.run(run_id)).stopped_at == 1_234
+        again = f"set state = 'sleeping', problem_at = null, reason = null where run_id = '{run_id}'"
+        change(store_url, f"update {{t}}run {again}")
+
+    run_app(shop.app, scenario)
+
+
 def test_a_run_is_shown_with_all_that_is_known_of_it(store_url: str) -> None:
     shop = Shop(store_url)
 
     async def scenario() -> None:
         run_id = await shop.failed("order-1")
-        await shop.do(run_id, "replay", request_id="again")
+        await shop.do(run_id, "replay", plan=ACKNOWLEDGED, request_id="again")
 
         detail = await shop.console.run(run_id)
 

@@ -251,4 +251,18 @@ def test_a_command_fails_where_a_bulk_action_stopped_early_and_says_how_to_go_on
         "It stopped early. To go on: the same with --request mend",
     ]
     request_id = Instance.asked[0][1]["request_id"]
-    assert done.stderr == f"Cut off, it goes on with --request {request_id}\n"
+    assert done.stderr == f"If this is cut off, it goes on with --request {request_id}\n"
+
+
+@pytest.mark.parametrize("gone", [{"matched": 0}, {"matched": 1, "done": 1}, {"matched": 2, "refused": 2}])
+def test_nothing_is_said_of_going_on_where_nothing_is_left_or_nothing_was_done(
+    instance: str, gone: dict[str, Any]
+) -> None:
+    begun = BulkReply(bulk_id="mend", verb="retry", is_dry_run=False, matched=gone["matched"], is_over=False)
+    half = msgspec.structs.replace(begun, refused=gone.get("refused", 0) // 2)
+    over = BulkReply(bulk_id="mend", verb="retry", is_dry_run=False, is_over=True, **gone)
+    Instance.replies += [(200, begun), (200, half), (200, over)]
+    asked = ["runs", "retry", "--problems", "--yes", "--api", instance]
+    done = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "200"}).invoke(main, asked, prog_name="onceward")
+
+    assert done.stderr == ""

@@ -86,6 +86,18 @@ class Shop:
         async def label(ctx: Context, event: Event) -> str:
             return await print_label(event.subject or "")
 
+        @app.step
+        async def reserve(order: str) -> str:
+            return f"shelf of {order}"
+
+        @reserve.undo
+        async def release(shelf: str) -> None: ...
+
+        @app.workflow(on="order.reserved", undo="on_failure")
+        async def take(ctx: Context, event: Event) -> str:
+            await reserve(event.subject or "")
+            return await charge(event.subject or "")
+
         @app.workflow(on="order.packing")
         async def pack(ctx: Context, event: Event) -> str:
             packed = await ctx.step.wait_for(

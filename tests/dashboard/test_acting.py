@@ -95,6 +95,50 @@ def test_a_run_is_restarted_replayed_and_its_generations_stay(
     expect(page.get_by_role("table", name="Replays of it")).to_be_visible()
 
 
+def test_a_run_whose_steps_were_undone_is_restarted_and_not_retried(
+    shop: Shop, site: Site, open_page: OpenPage, client: Client
+) -> None:
+    run_id = shop.emit("order.reserved", "order-7")
+    page = open_page()
+    page.goto(f"{site.url}runs/{run_id}")
+    verbs = page.get_by_role("navigation", name="What can be done")
+    expect(verbs.get_by_role("link", name="Restart")).to_be_visible()
+    expect(verbs.get_by_role("link", name="Retry")).to_have_count(0)
+    verbs.get_by_text("Not now").click()
+    expect(verbs).to_contain_text("retry: steps of it were undone")
+    asked = client.get(f"{site.url}runs/{run_id}/retry")
+    assert (asked.status_code, "Retry it" in asked.text) == (409, False)
+    assert "restart it: every step runs again" in asked.text
+    many = client.get(f"{site.url}bulk/ask?verb=retry&problems=1")
+    assert "1 of them does not allow it now and will be skipped" in many.text
+
+    page.goto(f"{site.url}dead")
+    expect(page.locator("main")).to_contain_text("It was undone: restart it")
+    expect(page.get_by_role("link", name="Retry it")).to_have_count(0)
+    shop.is_away = False
+    page.get_by_role("link", name="Restart it").click()
+    page.get_by_role("button", name="Restart it").click()
+    eventually(lambda: shop.state(run_id) == "completed")
+
+
+def test_many_are_restarted_once_it_is_ticked_that_it_may_happen_again(
+    shop: Shop, site: Site, open_page: OpenPage
+) -> None:
+    shop.is_away = False
+    for number in range(2):
+        shop.emit("order.paid", f"order-{number}")
+    page = open_page()
+    for is_ticked, told in ((False, "its plan was not acknowledged"), (True, "Done2 runs")):
+        page.goto(f"{site.url}bulk/ask?verb=restart&workflow=fulfil&source=emit%2Forder.paid&state=completed")
+        expect(page.locator("main")).to_contain_text("2 of the first 2: it would do something outside again")
+        if is_ticked:
+            page.get_by_label("may happen again").check()
+        page.get_by_role("button", name="Restart 2 runs").click()
+        expect(page.locator("main")).to_contain_text(told)
+        assert len(shop.charged) == 2 or is_ticked
+    eventually(lambda: len(shop.charged) == 4)
+
+
 def test_a_sleeping_run_says_until_when_and_is_cancelled(shop: Shop, site: Site, open_page: OpenPage) -> None:
     run_id = shop.emit("order.slow", "order-8")
     page = open_page()
@@ -259,7 +303,9 @@ def test_a_form_sent_twice_acts_once(shop: Shop, site: Site, client: Client) -> 
     run_id = shop.emit("order.paid", "order-7")
     address = f"{site.url}runs/{run_id}/replay"
     form = client.get(address).text
+    assert "what they do would happen again: <strong>load order, charge</strong>" in form
     data = {"csrf": OPERATOR.csrf, "request_id": field(form, "request_id")}
+    data["plan"] = field(form, "plan")
     replies = [client.post(address, data=data).headers["location"] for _ in range(2)]
 
     new = {re.search("runs/([^?]*)", reply)[1] for reply in replies}  # type: ignore[index]

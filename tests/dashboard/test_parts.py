@@ -19,6 +19,7 @@ from starlette.types import Message, Scope
 from onceward.console.asking import fits_error
 from onceward.console.port import EventQuery, RunQuery
 from onceward.console.views import DeliveryView, Failure, RunSummary, Slot, StepView
+from onceward.console.ways import OTHER, way_of
 from onceward.core.errors import ConfigError
 from onceward.core.glossary import WORDS
 from onceward.core.states import Effect, RunState, Verb
@@ -60,6 +61,14 @@ def test_times() -> None:
         "1 s ago",
         "3 min ago",
         "in 2 h",
+    ]
+    lengths = (59_400, 59_700, 3_580_000, 3 * 86_400_000 - 90_000, 5_300_000)
+    assert [words.ago(NOW + ms, NOW) for ms in lengths] == [
+        "in 59 s",
+        "in 1 min",
+        "in 1 h",
+        "in 3 d",
+        "in 1 h",
     ]
     assert words.exact(NOW) == "2025-11-24 16:00:00.000 UTC"
     assert words.machine_time(NOW) == "2025-11-24T16:00:00.000+00:00"
@@ -167,7 +176,7 @@ def test_every_reason_of_the_page_about_operating_has_a_way_out() -> None:
 
     for reason in told:
         begins = reason.partition("…")[0].strip()
-        assert groups.way_of(run("held", reason=f"{begins}: more")) is not groups.OTHER
+        assert way_of(run("held", reason=f"{begins}: more")) is not OTHER
 
 
 def test_a_command_is_quoted_whatever_is_in_it() -> None:

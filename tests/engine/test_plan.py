@@ -507,6 +507,8 @@ def test_the_plan_of_a_replay_copies_into_a_new_run_and_is_checked(store_url: st
         ]
         again = await run.replay(plan=plan, payload=payload, request_id="once")
         assert again.run_id == replay.run_id
+        unasked = await run.replay(payload=payload, request_id="once")
+        assert (unasked.run_id, unasked.is_duplicate) == (replay.run_id, True)
         from_step = await run.plan("replay", from_step="book")
         assert [one.step for one in from_step.steps if one.fate is Fate.KEPT] == ["id", "price", "charge"]
 
@@ -752,10 +754,15 @@ def test_the_plan_of_an_answer_is_what_the_answer_leads_to(store_url: str) -> No
         assert not any("refused" in warning for warning in plan.warnings)
         assert plan.text == "answered: happened; still held, outcome unknown: step 'charge[b]'"
         assert fates(plan) == {"look": "kept", "charge[a]": "kept", "charge[b]": "goes on"}
-        assert plan.warnings[0] == "The run stays held until 'charge[b]' is answered, too."
+        assert plan.warnings[0] == (
+            "'charge[a]' does not run again: it counts as done, with the result of the answer."
+        )
+        assert plan.warnings[-1].startswith("Another step than those above may have begun")
+        assert plan.warnings[1] == "The run stays held until 'charge[b]' is answered, too."
         assert (plan.state, plan.outside_again) == (RunState.HELD, ["charge[b]"])
 
         plan = await run.plan("answer", answer="did_not_happen", step="charge[a]")
+        assert plan.warnings[0].startswith("'charge[a]' runs again: ")
         assert fates(plan)["charge[a]"] == "runs again"
         assert plan.outside_again == ["charge[a]", "charge[b]"]
         assert [step.keeps_key for step in plan.steps] == [None, True, True]

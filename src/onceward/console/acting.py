@@ -26,10 +26,10 @@ from onceward.core.errors import (
 )
 from onceward.core.plan import Fate, Plan
 from onceward.core.shown import shown
-from onceward.core.states import TABLE, Effect, RunState, Verb
-from onceward.core.steer import Reply
+from onceward.core.states import Effect, RunState, Verb
+from onceward.core.steer import Reply, cell_of
 from onceward.core.texts import checked_id
-from onceward.planning import Answered, checked_verb, restart_of
+from onceward.planning import Anew, Answered, anew_of, checked_verb
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -47,8 +47,11 @@ AT_ONCE = 8
 LOOK_S = 0.5
 """Between two looks at how far another process has come."""
 
-RUNS_STEPS = (Verb.RETRY, Verb.RESTART)
-"""Verbs that run steps of the same run again, of which a dry run says which."""
+ANEW = (Verb.RESTART, Verb.REPLAY)
+"""Verbs that run again what was done."""
+
+RUNS_STEPS = (Verb.RETRY, *ANEW)
+"""Verbs that run steps again, of which a dry run says which."""
 
 AGAIN = "it would do something outside again, and its plan was not acknowledged"
 
@@ -104,11 +107,7 @@ class Acting:
                 run_id, answer, step=action.step, result=result, actor=action.actor, request_id=request_id
             )
             return _told(run_id, action, answered)
-        restart = None
-        if verb is Verb.RESTART:
-            is_given = action.plan == ACKNOWLEDGED
-            token = None if is_given else action.plan
-            restart = restart_of(_choice(action), token, request_id, is_given=is_given)
+        restart = _anew(action, request_id) if verb is Verb.RESTART else None
         reply = await self._app.desk.steer(
             verb, run_id, actor=action.actor, restart=restart, request_id=request_id
         )
@@ -126,14 +125,8 @@ class Acting:
 
     async def _replay(self, run_id: str, action: Action, request_id: str | None) -> ActionReply:
         payload = None if action.payload is msgspec.UNSET else action.payload
-        new_id, is_duplicate = await self._app.desk.replay(
-            run_id,
-            _choice(action),
-            payload,
-            request_id,
-            action.actor,
-            None if action.plan == ACKNOWLEDGED else action.plan,
-        )
+        wanted = _anew(action, request_id)
+        new_id, is_duplicate = await self._app.desk.replay(run_id, wanted, payload, action.actor)
         return ActionReply(
             run_id=new_id,
             verb=action.verb,
@@ -285,7 +278,7 @@ class Acting:
         refused = 0
         reasons: dict[str, None] = {}
         for run in runs:
-            cell = TABLE[RunState(run.state), verb]
+            cell = cell_of(verb, RunState(run.state), is_undone=run.is_undone)
             if cell.effect is Effect.REFUSE:
                 refused += 1
                 reasons[cell.reply] = None
@@ -448,6 +441,14 @@ _TAKEN = {
 
 def _choice(action: Action) -> Choice:
     return choice_of(action.from_step, action.keep, action.drop)
+
+
+def _anew(action: Action, request_id: str | None) -> Anew:
+    is_given = action.plan == ACKNOWLEDGED
+    token = None if is_given else action.plan
+    # Only a restart demands a plan (RULINGS 20); whoever looks at that of a replay may give it.
+    is_given = is_given or action.verb == Verb.REPLAY
+    return anew_of(_choice(action), token, request_id, is_given=is_given)
 
 
 def is_narrowed(query: RunQuery) -> bool:

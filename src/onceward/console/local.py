@@ -53,7 +53,7 @@ from onceward.console.views import (
 from onceward.core import asked
 from onceward.core.errors import NotFound
 from onceward.core.looks import Listed, RecentDelivery, RunLook
-from onceward.core.model import DeliveryRow, EventRow, Millis, UnparsedRow
+from onceward.core.model import DeliveryRow, EventRow, Millis, RunRow, UnparsedRow
 from onceward.core.ports import Store
 from onceward.core.redact import Redaction
 from onceward.core.rules import WAITS_FOR_KEY
@@ -215,7 +215,7 @@ class LocalConsole:
             attempts=[shape.attempt(attempt) for attempt in attempts],
             audits=[shape.audit(audit) for audit in audits],
             children=children,
-            verbs=shaping.verb_views(row),
+            verbs=shaping.verb_views(one),
             failure=shape.failure(row.error),
             input=shape.json(row.input),
             output=shape.json(row.output),
@@ -226,7 +226,21 @@ class LocalConsole:
             failures=row.failures,
             is_stale=row.is_stale,
             replays=[run for run in siblings if run.replay_of == run_id],
+            stopped_at=await self._stopped_at(one),
         )
+
+    async def _stopped_at(self, listed: Listed) -> Millis | None:
+        """Give until when somebody was at a run, at most, that is held or whose process is silent."""
+        run = listed.run
+        if run.state is RunState.HELD:
+            whole: RunRow | None = await self._ask(self._store.run, run.run_id)
+            return None if whole is None else whole.problem_at
+        if listed.process_id is None:
+            return None
+        owner = [row for row in await self._ask(self._store.processes) if row.process_id == listed.process_id]
+        if not owner:
+            return run.started_at or run.created_at
+        return owner[0].lease_until if owner[0].lease_until < self._app.worker.now_ms() else None
 
     async def runs_by_id(self, run_ids: Sequence[str]) -> list[RunSummary]:
         """Give these runs, newest first, as far as they are there."""

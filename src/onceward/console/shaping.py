@@ -54,7 +54,8 @@ from onceward.core.plan import handed_key
 from onceward.core.promises import RESULT
 from onceward.core.redact import Redaction
 from onceward.core.rules import AWAITS, FAR_MS, WAITS_FOR_KEY
-from onceward.core.states import OPEN_PROBLEM, TABLE, TERMINAL, Effect, RunState, StepState, Verb
+from onceward.core.states import OPEN_PROBLEM, TERMINAL, Effect, RunState, StepState, Verb
+from onceward.core.steer import cell_of
 from onceward.core.triggers import OWN
 from onceward.core.unknown import Question, open_questions
 from onceward.core.within_ports import is_shared
@@ -126,6 +127,7 @@ class Shaping:
             parent_run_id=row.parent_run_id,
             process_id=listed.process_id,
             pruned_at=row.pruned_at,
+            is_undone=listed.is_undone,
         )
 
     def steps(self, rows: Sequence[StepRow], run: RunRow, generation: int, namespace: str) -> list[StepView]:
@@ -394,11 +396,11 @@ def worker_view(row: ProcessRow, owned: Mapping[str, int], now: Millis, here: st
     )
 
 
-def verb_views(run: RunRow) -> list[VerbView]:
+def verb_views(listed: Listed) -> list[VerbView]:
     """Give what each verb would do to a run as it stands."""
-    views = []
+    run, views = listed.run, []
     for verb in Verb:
-        cell = TABLE[run.state, verb]
+        cell = cell_of(verb, run.state, is_undone=listed.is_undone)
         if verb is Verb.DISMISS and run.dismissed_at is not None:
             is_allowed, reply, hint = False, "the run was dismissed already", "there is nothing to do"
         elif verb in (Verb.RETRY, Verb.RESTART) and run.pruned_at is not None:

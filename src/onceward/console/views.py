@@ -77,6 +77,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         process_id: the process that holds it.
         step: the step that is under way or was the last, where it was asked for.
         pruned_at: when retention took its values; it can no longer run again.
+        is_undone: it failed, and steps of it were undone: it is restarted, not retried.
     """
 
     run_id: str
@@ -101,6 +102,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     process_id: str | None = None
     step: str | None = None
     pruned_at: Millis | None = None
+    is_undone: bool = False
 
 
 class ExpectedView(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,6 +276,7 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
         output: its result.
         warning: what was odd about its end.
         waits_for: what it waits for and until when, in words.
+        stopped_at: until when somebody was at it, at most, where it is held or its process is gone.
         verbs: what each verb would do now.
     """
 
@@ -296,6 +299,7 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0
     is_stale: bool = False
     replays: list[RunSummary] = []
+    stopped_at: Millis | None = None
 
 
 class RefusalView(msgspec.Struct, frozen=True, kw_only=True):

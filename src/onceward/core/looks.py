@@ -108,13 +108,14 @@ class RecentDelivery(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A run with what a list shows beside it."""
+    """A run with what a list shows beside it; *is_undone* says that it failed and steps of it were undone."""
 
     run: RunRow
     event_type: str | None = None
     subject: str | None = None
     due_at: Millis | None = None
     process_id: str | None = None
+    is_undone: bool = False
 
 
 class Tally(msgspec.Struct, frozen=True):

@@ -125,7 +125,7 @@ class Plan(msgspec.Struct, frozen=True):
         outside_again: the steps whose effects outside would happen again.
         hides_steps: a step may have begun that has no record yet.
         warnings: what to think of, in sentences.
-        needs_consent: the restart asks for this plan, or its token.
+        needs_consent: a restart demands this plan, or its token; whoever asks for a replay should look at it.
         token: names this plan; another if the run, or what the plan says of it, is another.
     """
 
@@ -237,7 +237,7 @@ def make_plan(
     made = _children(children, steps, rows, is_restart=reply.effect is Effect.NEW_GENERATION, is_anew=is_anew)
     again = [one.step for one in steps if one.happens_again and one.effect is StepEffect.OUTSIDE]
     is_over = not is_anew and reply.state in TERMINAL
-    hides = verb is not Verb.REPLAY and not is_over and may_hide_steps(run)
+    hides = not is_over and may_hide_steps(run)
     plan = Plan(
         run_id=run.run_id,
         workflow=run.workflow,
@@ -252,8 +252,11 @@ def make_plan(
         children=made,
         outside_again=again,
         hides_steps=hides,
-        warnings=[*warnings, *_warnings(steps, made, hides=hides, has_input=input_hash is not None)],
-        needs_consent=reply.effect is Effect.NEW_GENERATION and (bool(again) or hides),
+        warnings=[
+            *warnings,
+            *_warnings(steps, made, hides=hides, has_input=input_hash is not None, is_answer=bool(fates)),
+        ],
+        needs_consent=is_anew and (bool(again) or hides),
     )
     return msgspec.structs.replace(plan, token=_token(plan, run, input_hash))
 
@@ -349,11 +352,17 @@ def _children(
 
 
 def _warnings(
-    steps: Sequence[PlannedStep], children: Sequence[PlannedChild], *, hides: bool, has_input: bool
+    steps: Sequence[PlannedStep],
+    children: Sequence[PlannedChild],
+    *,
+    hides: bool,
+    has_input: bool,
+    is_answer: bool,
 ) -> list[str]:
     found = []
     if hides:
-        found.append("A step may have begun that has no record yet; it would be run again too.")
+        which = "Another step than those above" if is_answer else "A step"
+        found.append(f"{which} may have begun that has no record yet; it would be run again too.")
     kept = [one for one in steps if one.fate is Fate.KEPT]
     again = [one for one in steps if one.fate is Fate.RUNS_AGAIN]
     if kept and again:

@@ -56,6 +56,12 @@ def refusal(verb: Verb, run: RunRow, cell: Cell) -> errors.StateConflict:
     )
 
 
+def cell_of(verb: Verb, state: RunState, *, is_undone: bool) -> Cell:
+    """Give what a verb does to a run in a state, where steps of its generation were undone or not."""
+    cell = TABLE[state, verb]
+    return UNDONE if is_undone and cell.effect is Effect.NEW_ATTEMPT else cell
+
+
 def decide(
     verb: Verb,
     run: RunRow,
@@ -98,12 +104,10 @@ def decide(
     Raises:
         StateConflict: the table refuses the verb in this state.
     """
-    cell = TABLE[run.state, verb]
+    cell = cell_of(verb, run.state, is_undone=any(row.kind == "undo" for row in steps))
     effect = cell.effect
     if effect is Effect.REFUSE:
         raise refusal(verb, run, cell)
-    if effect is Effect.NEW_ATTEMPT and any(row.kind == "undo" for row in steps):
-        raise refusal(verb, run, UNDONE)
     text = cell.reply
     is_fresh = run.started_at is None and run.attempt == 1 and run.generation == 1
     if effect is Effect.CANCEL_NOW and not is_fresh:

@@ -121,7 +121,7 @@ class ConsoleReads:
     def listed(self, run_ids: Sequence[str]) -> list[Listed]:
         """Give runs by id with what a list shows beside them, newest first."""
         rows = self._read_by_ids("listed", run_ids) if run_ids else []
-        found = [Listed(to_listed_run(row[:RUN_WIDTH]), *row[RUN_WIDTH:]) for row in rows]
+        found = [_listed(row) for row in rows]
         return sorted(found, key=lambda listed: listed.run.run_id, reverse=True)
 
     def look_for_events(self, where: EventLook) -> EventsFound:
@@ -287,6 +287,13 @@ _OF_NO_RUN = frozenset(
         "registry",
     }
 )
+
+
+def _listed(row: tuple[Any, ...]) -> Listed:
+    event_type, subject, due_at, process_id, is_undone = row[RUN_WIDTH:]
+    return Listed(
+        to_listed_run(row[:RUN_WIDTH]), event_type, subject, due_at, process_id, is_undone=bool(is_undone)
+    )
 
 
 def excerpt_statement(table: str, prefix: str, run_ids: str) -> str | None:

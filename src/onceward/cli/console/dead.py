@@ -78,22 +78,23 @@ def _print(runs: list[RunSummary], unread: list[DeliveryView], counts: Counts, o
         _print_unread(unread, options)
 
 
-def _cause(run: RunSummary) -> tuple[str, str, str]:
-    """Give what makes problems alike: workflow, state, and how it reads without what differs."""
+def _cause(run: RunSummary) -> tuple[str, str, str, bool]:
+    """Give what makes problems alike: workflow, state, how it reads without what differs, and whether undone."""
     import re
 
     words = run.reason if run.state == "held" else run.failure and (run.failure.message or run.failure.type)
-    return run.workflow, run.state, re.sub(r"\d+", "N", words or "unknown")
+    return run.workflow, run.state, re.sub(r"\d+", "N", words or "unknown"), run.is_undone
 
 
 def _print_groups(runs: list[RunSummary], options: str) -> None:
     from onceward.cli.console.listing import print_runs
     from onceward.cli.console.words import command as print_command
     from onceward.cli.console.words import heading, now_ms, say, when
+    from onceward.console.ways import way_of
 
     causes = Counter(_cause(run) for run in runs)
     for cause, count in causes.most_common(GROUPS_SHOWN):
-        workflow, state, _ = cause
+        workflow, state, _, is_undone = cause
         alike = [run for run in runs if _cause(run) == cause]
         first = alike[0]
         newest = max(run.ended_at or run.started_at or run.created_at for run in alike)
@@ -128,20 +129,27 @@ def _print_groups(runs: list[RunSummary], options: str) -> None:
         elif state == "held":
             print_command(
                 f"onceward runs answer --with retry {many}",
-                "let it go on" if is_one else "let all of them go on",
+                f"{way_of(first).first}: let {'it' if is_one else 'all of them'} go on",
             )
             print_command(
                 f"onceward runs answer --with fail {many}", "give it up" if is_one else "give all of them up"
             )
+        elif is_undone:
+            print_command(
+                f"onceward runs restart {shlex.quote(first.run_id)}{options}",
+                f"{'it was' if is_one else 'each was'} undone, and is not retried: run every step again",
+            )
+            print_command(f"onceward runs dismiss {many}", _dismissed(is_one=is_one))
         else:
             print_command(
                 f"onceward runs retry {many}",
                 f"once the cause is mended: go on where {'it' if is_one else 'they'} failed",
             )
-            print_command(
-                f"onceward runs dismiss {many}",
-                f"take {'it' if is_one else 'them'} off this list as {'it is' if is_one else 'they are'}",
-            )
+            print_command(f"onceward runs dismiss {many}", _dismissed(is_one=is_one))
+
+
+def _dismissed(*, is_one: bool) -> str:
+    return f"take {'it' if is_one else 'them'} off this list as {'it is' if is_one else 'they are'}"
 
 
 def _print_unread(unread: list[DeliveryView], options: str) -> None:

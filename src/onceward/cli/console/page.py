@@ -21,6 +21,8 @@ from onceward.cli.console.words import (
     when,
 )
 from onceward.console.shaping import killed_behind
+from onceward.console.ways import way_of
+from onceward.core.shown import listed
 
 if TYPE_CHECKING:
     from onceward.console.views import AttemptView, Failure, RunDetail
@@ -218,6 +220,9 @@ def ways_out(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]:
         done, f"the {done} saved steps are kept"
     )
 
+    outside = [step.label for step in detail.steps if step.effect == "outside" and step.kind != "undo"]
+    again = f": what {listed(outside)} did outside happens again" if outside else ""
+
     def line(verb: str, more: str = "") -> str:
         return f"onceward runs {verb} {shlex.quote(run.run_id)}{more}{options}"
 
@@ -236,19 +241,20 @@ def ways_out(detail: RunDetail, options: str) -> Iterator[tuple[str, str]]:
     if asked:
         yield line("answer", " --with fail"), "give up: the run fails"
     elif run.state == "held":
-        yield line("answer", " --with retry"), f"go on with another attempt; {kept}"
+        yield line("answer", " --with retry"), f"{way_of(run).first}: go on with another attempt; {kept}"
         yield line("answer", " --with fail"), "give up: the run fails"
         yield line("cancel"), "end it; its clean-up steps run"
     elif run.state == "failed":
         if "retry" in allowed:
             yield line("retry"), f"try again where it failed, once the cause is mended; {kept}"
-        yield line("restart"), "run every step again: what they did outside happens again"
-        yield line("replay"), "make a new run of the same event; this one stays as it is"
+        undone = "its steps were undone, so it is not retried: " if run.is_undone else ""
+        yield line("restart"), f"{undone}run every step again{again}"
+        yield line("replay"), f"make a new run of the same event, in which every step runs again{again}"
         if "dismiss" in allowed:
             yield line("dismiss"), "leave it failed, and take it off the list of problems"
     elif run.state in ("completed", "cancelled"):
-        yield line("replay"), "make a new run of the same event"
-        yield line("restart"), "run every step of this one again"
+        yield line("replay"), f"make a new run of the same event, in which every step runs again{again}"
+        yield line("restart"), f"run every step of this one again{again}"
     elif run.state == "backoff":
         yield line("retry"), "do not wait for the next try"
         yield line("cancel"), "end it; its clean-up steps run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -15,11 +16,16 @@ from onceward.core.nouns import counted
 if TYPE_CHECKING:
     from onceward.console.port import Action, Console, RunQuery
     from onceward.console.views import ActionReply, BulkReply
+    from onceward.core.errors import OncewardError
 
 F = TypeVar("F", bound=Callable[..., Any])
+Refused = TypeVar("Refused", bound="OncewardError")
 
 AGAIN = "would do again, outside"
-"""What a restart says that asks for its plan, here or over the API."""
+"""What a restart or a replay says that asks for its plan, here or over the API."""
+
+ANEW = ("restart", "replay")
+"""Verbs that run again what was done, and ask whether they may."""
 
 STEERING: list[click.Command] = []
 """The commands, for the group ``runs``."""
@@ -79,16 +85,30 @@ def _chosen(options: dict[str, Any]) -> dict[str, Any]:
     return {name: list(value) if name != "from_step" else value for name, value in given.items() if value}
 
 
+def _consenting(function: F) -> F:
+    """Give a command the option that agrees to what happens again."""
+    return click.option(
+        "--acknowledge", is_flag=True, help="Whatever is done outside again; else you are asked."
+    )(function)
+
+
+def _consent(is_given: bool) -> dict[str, Any]:
+    """Give what stands for a plan where somebody means it without one."""
+    from onceward.console.port import ACKNOWLEDGED
+
+    return {"plan": ACKNOWLEDGED} if is_given else {}
+
+
 @_steers("restart", "Run every step again.")
 @_choosing
-@click.option("--acknowledge", is_flag=True, help="Whatever is done outside again; else you are asked.")
+@_consenting
 def restart(acknowledge: bool, **options: Any) -> None:
     """Begin a new generation: every step runs again.
 
     Name runs, or filter them: then you are told how many there are, and asked.
     """
     more = _chosen(options)
-    _steer("restart", options, **more, **({"plan": "acknowledged"} if acknowledge else {}))
+    _steer("restart", options, **more, **_consent(acknowledge))
 
 
 @_steers("cancel", "End a run.")
@@ -121,15 +141,16 @@ def dismiss(**options: Any) -> None:
 @_steers("replay", "Make a new run of the same event.")
 @_choosing
 @click.option("--payload", metavar="JSON", help="Put in place of the event's; @FILE reads a file.")
-def replay(payload: str | None, **options: Any) -> None:
-    """Make a new run of the same event.
+@_consenting
+def replay(payload: str | None, acknowledge: bool, **options: Any) -> None:
+    """Make a new run of the same event, in which every step runs again.
 
     Name runs, or filter them: then you are told how many there are, and asked.
     """
     more = _chosen(options)
     if payload is not None:
         more["payload"] = json_of(payload, "--payload")
-    _steer("replay", options, **more)
+    _steer("replay", options, **more, **_consent(acknowledge))
 
 
 @_steers("answer", "Answer a held run.")
@@ -166,6 +187,24 @@ def json_of(given: str, option: str) -> Any:
         ) from error
 
 
+_CALLED = re.compile(r"\b(result|step|keep|drop|from_step|payload)=(?:\[[^\]]*\])?")
+_ANSWERED = re.compile(r"\banswer\('(\w+)'\)")
+
+
+def typed(words: str) -> str:
+    """Give advice of the library as it is typed here: ``--result`` for ``result=``."""
+    words = _CALLED.sub(lambda found: f"--{found[1].replace('_', '-')}", words)
+    return _ANSWERED.sub(r"answer --with \1", words)
+
+
+def as_typed(error: Refused) -> Refused:
+    """Give the same error, whose advice names the options of the command line."""
+    # Only the advice: what happened quotes names of users' steps.
+    error.todo = typed(error.todo)
+    error.args = (" ".join(part for part in (error.what, error.means, error.todo) if part),)
+    return error
+
+
 def _steer(verb: str, options: dict[str, Any], **more: Any) -> None:
     import msgspec
 
@@ -199,7 +238,8 @@ def _each(reach: Reach, run_ids: tuple[str, ...], action: Action, *, is_dry: boo
 
     from onceward.cli.console.plans import print_plan
     from onceward.cli.console.words import print_json, say
-    from onceward.core.errors import NotFound, StateConflict
+    from onceward.cli.refusal import Refusal
+    from onceward.core.errors import ConfigError, NotFound, StateConflict
 
     replies: list[ActionReply | dict[str, Any]] = []
 
@@ -217,17 +257,19 @@ def _each(reach: Reach, run_ids: tuple[str, ...], action: Action, *, is_dry: boo
                         print_plan(plan)
                 return is_allowed
             one_action = msgspec.structs.replace(action, request_id=request_id)
-            if action.verb == "restart" and action.plan is None and sys.stdin.isatty():
+            if action.verb in ANEW and action.plan is None and sys.stdin.isatty():
                 one_action = await _agreed(console, run_id, one_action)
             reply = await console.act(run_id, one_action)
         except (NotFound, StateConflict) as error:
-            told = str(error)
+            told = str(as_typed(error))
             if AGAIN in error.what:
                 told = f"{error.what} Nothing was changed. Look with --dry-run, then say --acknowledge."
             replies.append({"run_id": run_id, "verb": action.verb, "error": told})
             if not reach.as_json:
                 say(f"{run_id} {told}", "red")
             return False
+        except ConfigError as error:
+            raise Refusal(as_typed(error)) from error
         replies.append(reply)
         if not reach.as_json:
             new = f" {reply.run_id}" if reply.run_id != run_id else ""
@@ -251,7 +293,7 @@ async def _would(console: Console, run_id: str, action: Action) -> tuple[str, An
     verb = "answer" if action.verb == "resume" else action.verb
     view = next(view for view in detail.verbs if view.verb == verb)
     if not view.is_allowed:
-        return f"refused: {view.reply}; {view.hint}", None, False
+        return f"refused: {view.reply}; {typed(view.hint)}", None, False
     if verb not in ("retry", "restart", "replay", "answer"):
         return view.reply, None, True
     plan = await console.plan(run_id, action)
@@ -259,7 +301,7 @@ async def _would(console: Console, run_id: str, action: Action) -> tuple[str, An
 
 
 async def _agreed(console: Console, run_id: str, action: Action) -> Action:
-    """Show what a restart does outside again, and ask; give the action with the plan's token."""
+    """Show what a restart or a replay does outside again, and ask; give the action with the plan's token."""
     import msgspec
 
     from onceward.cli.console.plans import as_dict, print_plan
@@ -268,7 +310,7 @@ async def _agreed(console: Console, run_id: str, action: Action) -> Action:
     if not plan["needs_consent"]:
         return action
     print_plan(plan)
-    if not click.confirm(f"Restart {run_id} all the same?", err=True):
+    if not click.confirm(f"{action.verb.capitalize()} {run_id} all the same?", err=True):
         raise click.exceptions.Exit(1)
     return msgspec.structs.replace(action, plan=plan["token"])
 
@@ -291,14 +333,14 @@ def _many(reach: Reach, query: RunQuery, action: Action, *, is_dry: bool, is_sur
             f"{action.verb} {counted(found.matched - found.refused, 'run')}?", err=True
         ):
             return False
+    request_id = None
     if is_dry:
         reply = reach.run(lambda console: console.bulk(query, action, dry_run=True))
     else:
         if action.request_id is None:
-            # Said before: who is cut off in the middle cannot say it any more.
             action = msgspec.structs.replace(action, request_id=secrets.token_hex(12))
-            click.echo(f"Cut off, it goes on with --request {action.request_id}", err=True)
-        with _Bar(action.verb, reach) as bar:
+            request_id = action.request_id
+        with _Bar(action.verb, reach, request_id) as bar:
             reply = reach.run(lambda console: console.bulk(query, action, dry_run=False, progress=bar.show))
     if reach.as_json:
         print_json(reply)
@@ -338,9 +380,13 @@ def _reasons(reply: BulkReply) -> str:
 
 
 class _Bar:
-    """A progress bar on a terminal; nothing elsewhere."""
+    """A progress bar on a terminal, nothing elsewhere; and the id, if it was drawn, with which the rest can be done.
 
-    def __init__(self, verb: str, reach: Reach) -> None:
+    It is said as soon as something is done and something is left: who is killed in the middle cannot say it any
+    more. And whatever ends it in the middle.
+    """
+
+    def __init__(self, verb: str, reach: Reach, request_id: str | None) -> None:
         from rich.progress import Progress
 
         from onceward.cli.console.words import terminal
@@ -348,14 +394,27 @@ class _Bar:
         out = terminal(is_error=True)
         self._bar = Progress(console=out, disable=not out.is_terminal or reach.as_json, transient=True)
         self._task = self._bar.add_task(verb, total=None)
+        self._untold = request_id
+        self._has_begun = False
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._bar.stop()
+        if error is not None and self._has_begun:
+            self._tell()
 
     def show(self, reply: BulkReply) -> None:
         """Show how far it has come."""
         self._bar.update(self._task, total=reply.matched, completed=reply.done + reply.refused)
+        gone = reply.done + reply.refused
+        self._has_begun = gone < reply.matched
+        if reply.done and gone < reply.matched:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._untold is not None:
+            click.echo(f"If this is cut off, it goes on with --request {self._untold}", err=True)
+            self._untold = None

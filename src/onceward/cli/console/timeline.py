@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from onceward.cli.console.words import STYLES, length, terminal, text
+from onceward.console.spans import CUT_OFF, LEFT, WAITS, span_of
 from onceward.console.views import AttemptView, RunDetail, StepView
 from onceward.core.model import Millis
 
@@ -18,13 +19,10 @@ PIPED_WIDTH = 100
 SAID_WIDTH = 26
 """What stands behind a bar: a length and a few words."""
 
-WAITS = frozenset({"sleep", "call", "wait", "promise"})
-"""Kinds of steps in which nothing of the run's works."""
-
 
 @dataclass(frozen=True)
 class Bar:
-    """One line: what, from when to when, and what is said of it."""
+    """One line: what, from when to when, and what is said of it; before *work* nobody was at it."""
 
     label: str
     start: Millis
@@ -33,6 +31,7 @@ class Bar:
     said: str
     is_wait: bool = False
     is_open: bool = False
+    work: Millis | None = None
 
 
 def draw(detail: RunDetail, now: Millis) -> None:
@@ -62,34 +61,39 @@ def bars_of(detail: RunDetail, now: Millis) -> list[Bar]:
     """Give the bars: attempts that ended badly and steps, in the order in which they began."""
     began = detail.run.started_at or detail.run.created_at
     bars = _attempts([one for one in detail.attempts if one.generation == detail.shown_generation], began)
-    bars += [_step(step, now) for step in detail.steps]
+    bars += [_step(detail, step, now) for step in detail.steps]
     return sorted(bars, key=lambda bar: bar.start)
 
 
-def _step(step: StepView, now: Millis) -> Bar:
-    end = now if step.ended_at is None else step.ended_at
-    took = length(max(end - step.started_at, 0))
+def _step(detail: RunDetail, step: StepView, now: Millis) -> Bar:
+    span = span_of(step, detail, now)
+    took = length(span.worked)
     said = f"{took}  {step.state}"
     if step.question is not None:
         said = f"{took}  is asked about"
-    elif step.state == "open":
-        is_later = step.wake_at is not None and step.wake_at > now
-        rest = f"{length(step.wake_at - now)} left" if is_later and step.wake_at is not None else "under way"
+    elif span.standing == CUT_OFF:
+        said = f"at most {took}  {step.kind}, {CUT_OFF}"
+    elif span.standing:
+        is_left = span.standing == LEFT and step.wake_at is not None
+        rest = f"{length(step.wake_at - now)} {LEFT}" if is_left and step.wake_at else span.standing
         said = f"{took}  {step.kind}, {rest}"
     elif step.kind not in ("run", "ensure"):
         said = f"{took}  {step.kind}"
+    if span.work > span.begin and step.ended_at is not None:
+        said += ", begun anew"
     if step.tries > 1:
         said += f", {step.tries} tries"
     if step.origin is not None:
         said = f"kept  {step.state}"
     return Bar(
         step.label,
-        min(step.started_at, end),
-        end,
+        span.begin,
+        span.end,
         step.state,
         said,
         is_wait=step.kind in WAITS,
         is_open=step.ended_at is None,
+        work=span.work,
     )
 
 
@@ -116,8 +120,10 @@ def drawn(bar: Bar, begin: Millis, end: Millis, room: int, *, is_ascii: bool = F
     scale = room / max(end - begin, 1)
     first = min(int((bar.start - begin) * scale), room - 1)
     last = min(max(round((bar.end - begin) * scale), first + 1), room)
-    fill = ("." if is_ascii else "┄") if bar.is_wait else ("#" if is_ascii else "█")
-    body = fill * (last - first)
+    idle = "." if is_ascii else "┄"
+    fill = idle if bar.is_wait else ("#" if is_ascii else "█")
+    work = first if bar.work is None else min(max(round((bar.work - begin) * scale), first), last - 1)
+    body = idle * (work - first) + fill * (last - work)
     if bar.is_open:
         body = body[:-1] + (">" if is_ascii else "▸")
     return " " * first + body + " " * (room - last)

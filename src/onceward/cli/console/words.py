@@ -74,8 +74,12 @@ def length(ms: Millis) -> str:
         return f"{ms / 1000:.1f} s" if ms < 9_950 else f"{round(ms / 1000)} s"
     for unit, size, above in (("min", 60_000, 60), ("h", 3_600_000, 48)):
         if ms < size * above:
-            return f"{ms // size} {unit}"
-    return f"{ms // 86_400_000} d"
+            return f"{_rounded(ms, size)} {unit}"
+    return f"{_rounded(ms, 86_400_000)} d"
+
+
+def _rounded(ms: Millis, size: Millis) -> int:
+    return (ms + size // 2) // size
 
 
 def when(at: Millis | None, now: Millis) -> str:

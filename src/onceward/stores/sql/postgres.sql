@@ -941,9 +941,14 @@ with x as materialized (select :namespace as namespace, x.run_id from unnest(:ru
 select {run} from x join {t}run r on r.namespace = any(array[x.namespace]) and r.run_id = x.run_id
 
 -- name: listed
--- Runs by id with what a list shows beside them.
+-- Runs by id with what a list shows beside them. The steps are looked at of failed runs alone.
 with x as materialized (select :namespace as namespace, x.run_id from unnest(:run_ids::text[]) as x (run_id))
-select {run}, e.type, e.subject, q.due_at, q.process_id
+select {run}, e.type, e.subject, q.due_at, q.process_id,
+  case when r.state = 'failed' then exists (
+    select 1 from {t}step s
+    where s.namespace = any(array[r.namespace]) and s.run_id = r.run_id and s.generation = r.generation
+      and s.kind = 'undo'
+  ) else false end
 from x
 join {t}run r on r.namespace = any(array[x.namespace]) and r.run_id = x.run_id
 left join {t}event e on e.namespace = any(array[x.namespace]) and e.source = r.source and e.id = r.event_id

@@ -335,8 +335,12 @@ select {run} from {t}run r where r.namespace = ? and r.run_id in (select value f
 select last_batch from {t}committer where namespace = ? and process_id = ?
 
 -- name: listed
--- Runs by id with what a list shows beside them.
-select {run}, e.type, e.subject, q.due_at, q.process_id
+-- Runs by id with what a list shows beside them. The steps are looked at of failed runs alone.
+select {run}, e.type, e.subject, q.due_at, q.process_id,
+  case when r.state = 'failed' then exists (
+    select 1 from {t}step s
+    where s.namespace = r.namespace and s.run_id = r.run_id and s.generation = r.generation and s.kind = 'undo'
+  ) else 0 end
 from {t}run r
 left join {t}event e on e.namespace = r.namespace and e.source = r.source and e.id = r.event_id
 left join {t}queue q on q.namespace = r.namespace and q.run_id = r.run_id

@@ -281,7 +281,7 @@ async def _bulk_progress(call: Call) -> BulkReply | Stream:
 _DOES = {
     "retry": "Go on with a failed run: what is saved stays.",
     "restart": "Run it again as a new generation.",
-    "replay": "Make a new run of the same event.",
+    "replay": "Make a new run of the same event, in which what is not kept runs again.",
     "cancel": "End it; clean-up steps still run.",
     "resume": "Let a held run go on.",
     "answer": "Answer what a held run asks.",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MEANS = {
     Verb.RETRY: "Begins the next attempt of the same generation. Saved results are kept; the failure that ended the last attempt is opened again.",
     Verb.RESTART: "Begins a new generation. What is not kept runs again, with new idempotency keys: what was charged is charged again.",
-    Verb.REPLAY: "Makes a new run of the same event, beside this one, which does not change.",
+    Verb.REPLAY: "Makes a new run of the same event, beside this one, which does not change. What is not kept runs again there, with new idempotency keys: what was charged is charged again.",
     Verb.CANCEL: "Ends the run from outside. Its clean-up steps still run.",
     Verb.ANSWER: "Lets the held run go on, or gives it up.",
     Verb.DISMISS: "Takes the run off the list of open problems. Nothing else changes.",
@@ -92,9 +92,19 @@ class Actions:
         verb = verb_of(request)
         run_id = path_id(request, "run_id")
         form, actor = await posted(request, self._renderer.who)
-        reply = await self._console.act(run_id, action(verb, form, actor))
+        reply = await self._console.act(run_id, await self._with_payload(run_id, action(verb, form, actor)))
         effect = reply.effect if reply.effect in set(Effect) else Effect.NOTHING
         return moved(request, f"runs/{reply.run_id}?did={verb}&effect={effect.replace(' ', '+')}")
+
+    async def _with_payload(self, run_id: str, asked: Action) -> Action:
+        """Give a replay with the token of its plan with the payload that was typed below the plan that was shown."""
+        if asked.plan is None or asked.payload is msgspec.UNSET:
+            return asked
+        shown = await self._plan(run_id, msgspec.structs.replace(asked, payload=msgspec.UNSET, plan=None))
+        if shown.token != asked.plan:
+            return asked  # refused, with what has changed since
+        typed = await self._plan(run_id, msgspec.structs.replace(asked, plan=None))
+        return msgspec.structs.replace(asked, plan=typed.token)
 
     async def redeliver(self, request: Request) -> Response:
         """Feed a stored request in again, and say what became of it."""

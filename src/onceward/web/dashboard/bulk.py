@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onceward.console.bulks import asked_hash, clash
-from onceward.console.port import PAGE_MAX, Action, Console, RunQuery
+from onceward.console.port import ACKNOWLEDGED, PAGE_MAX, Action, Console, RunQuery
 from onceward.console.views import BulkReply
 from onceward.core.errors import ConfigError, IdClash, NotFound, OncewardError
 from onceward.core.states import Verb
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 REMEMBERED_MAX = 100
 OFFERED = (Verb.RETRY, Verb.ANSWER, Verb.CANCEL, Verb.DISMISS, Verb.REPLAY, Verb.RESTART)
-_OWN_FIELDS = ("verb", "answer", "request_id", "csrf", "run", "chosen")
+_OWN_FIELDS = ("verb", "answer", "request_id", "csrf", "run", "chosen", "acknowledge")
 
 
 @dataclass
@@ -93,6 +93,7 @@ class Bulk:
                 "reply": reply,
                 "filters": given,
                 "chosen": chosen,
+                "asks": verb is Verb.RESTART,
             },
         )
 
@@ -104,7 +105,8 @@ class Bulk:
         request_id = form.get("request_id")
         if not request_id.isalnum() or len(request_id) > REQUEST_ID_CHARS_MAX:
             raise ConfigError("The form has no request id.", todo="Send it from the page of the action.")
-        action = Action(verb=verb, actor=actor, request_id=request_id, answer=answer)
+        plan = ACKNOWLEDGED if verb is Verb.RESTART and form.get("acknowledge") else None
+        action = Action(verb=verb, actor=actor, request_id=request_id, answer=answer, plan=plan)
         given = {} if chosen else filters.given(form.without(*_OWN_FIELDS), filters.RUN_FIELDS)
         query = filters.run_query(given, self._renderer.now())
         asked = asked_hash(query, action, chosen or None)

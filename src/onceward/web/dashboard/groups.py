@@ -7,86 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onceward.console.views import RunSummary
+from onceward.console.ways import HELD, Way, way_of
 from onceward.core.model import Millis
 from onceward.web.dashboard import words
-
-
-@dataclass(frozen=True)
-class Way:
-    """What a kind of problem means and what to do about it: *verb*, and to all alike where *is_bulk*."""
-
-    means: str
-    todo: str
-    verb: str = "retry"
-    is_bulk: bool = True
-
-
-QUESTION = Way(
-    "A step began, and nobody knows how it ended: only a person can find out.",
-    "Look at the other side whether it took effect, then answer on the page of the run.",
-    "answer",
-    is_bulk=False,
-)
-HELD: tuple[tuple[str, Way], ...] = (
-    ("outcome unknown", QUESTION),
-    (
-        "the key of step",
-        Way(
-            "A try that is not known to have ended would run again after its receiver may have forgotten its key.",
-            "Look whether the step took effect. Answer retry to run it again, fail to give the run up.",
-            "answer",
-        ),
-    ),
-    (
-        "poison",
-        Way(
-            "Its process was lost several times in a row while it ran: it probably kills it, by memory or in C code.",
-            "Find out by what, deploy, then answer retry. Nothing of it is lost.",
-            "answer",
-        ),
-    ),
-    (
-        "code mismatch",
-        Way(
-            "The code asks for another kind of step than was saved, or a saved result or argument no longer fits its type.",
-            "Deploy code that fits, then answer retry; or restart it.",
-            "answer",
-        ),
-    ),
-    (
-        "damaged",
-        Way(
-            "Rows of it cannot be read.",
-            "Restore them, or mend the row that the reason names; then answer retry.",
-            "answer",
-        ),
-    ),
-    (
-        "no key",
-        Way(
-            "Its workflow has a key, and this event does not tell which.",
-            "Correct key=, deploy, then answer retry.",
-            "answer",
-        ),
-    ),
-    (
-        "not storable",
-        Way(
-            "The store refused what the run wants to save.",
-            "Mend the value, deploy, then answer retry.",
-            "answer",
-        ),
-    ),
-)
-"""Held runs by how their reason begins; the same words as in the page about operating."""
-
-OTHER = Way(
-    "It stopped for a person; its reason says why.", "Do what the reason asks, then answer retry.", "answer"
-)
-FAILED = Way(
-    "It used up its tries, or its code raised. Saved steps are kept.",
-    "Mend the reason, then retry: it goes on where it failed. Dismiss it where nothing is to be done.",
-)
 
 ERROR_WORDS_MAX = 20
 ERROR_CHARS_MAX = 400
@@ -136,22 +59,15 @@ class Group:
 
 def grouped(runs: Iterable[RunSummary]) -> list[Group]:
     """Give the groups of a page of open problems, the largest first."""
-    groups: dict[tuple[str, str, str, str], Group] = {}
+    groups: dict[tuple[str, str, str, str, bool], Group] = {}
     for run in runs:
         kind, sample = _told(run)
-        key = (run.workflow, run.state, kind, _VARYING.sub("…", words.gist(kind, sample))[:80])
+        alike = _VARYING.sub("…", words.gist(kind, sample))[:80]
+        key = (run.workflow, run.state, kind, alike, run.is_undone)
         if key not in groups:
             groups[key] = Group(run.workflow, run.state, kind, sample, way_of(run))
         groups[key].runs.append(run)
     return sorted(groups.values(), key=lambda group: -len(group.runs))
-
-
-def way_of(run: RunSummary) -> Way:
-    """Give what the trouble of one run means, and the way out."""
-    if run.state != "held":
-        return FAILED
-    reason = run.reason or ""
-    return next((way for begin, way in HELD if reason.startswith(begin)), OTHER)
 
 
 def _told(run: RunSummary) -> tuple[str, str]:

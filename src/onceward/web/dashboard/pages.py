@@ -17,6 +17,7 @@ from starlette.responses import Response
 from onceward.console.port import Console, DeliveryQuery, EventQuery, RunQuery
 from onceward.console.shaping import killed_behind
 from onceward.console.views import EventSummary, RunDetail, RunSummary, StepView
+from onceward.console.ways import way_of
 from onceward.core.errors import ConfigError, NotFound, OncewardError
 from onceward.core.glossary import WORDS
 from onceward.core.states import TABLE, RunState, Verb
@@ -107,7 +108,7 @@ class Pages:
                 "line": line,
                 "part": part,
                 "last_failed": last_failed(part),
-                "way": groups.way_of(detail.run) if detail.run.is_open_problem else None,
+                "way": way_of(detail.run) if detail.run.is_open_problem else None,
                 "did": did(given.get("did"), given.get("effect")),
                 "killed_behind": killed_behind(detail),
                 "questions": [(step, asked_of(step)) for step in detail.steps if step.question is not None],

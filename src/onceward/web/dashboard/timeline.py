@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onceward.console.spans import CUT_OFF, OVER, span_of
 from onceward.console.views import AttemptView, RunDetail, StepView
 from onceward.core.model import Millis
 from onceward.web.dashboard import words
@@ -132,7 +133,7 @@ def timeline(detail: RunDetail, now: Millis, window: Window | None = None) -> Ti
     scale = _Scale(shown)
     return Timeline(
         attempts=_attempts(detail, ended, origin, over_at, now, scale),
-        steps=[_step(step, origin, last, scale) for step in detail.steps],
+        steps=[_step(detail, step, origin, last, scale) for step in detail.steps],
         ticks=_ticks(shown, origin),
         now=scale.place(now) if over_at is None and shown.begin <= now <= shown.end else None,
         begin=shown.begin,
@@ -231,13 +232,16 @@ def _attempt(
     )
 
 
-def _step(step: StepView, origin: Millis, last: Millis, scale: _Scale) -> Lane:
-    end = step.ended_at if step.ended_at is not None else max(last, step.started_at)
+def _step(detail: RunDetail, step: StepView, origin: Millis, last: Millis, scale: _Scale) -> Lane:
+    span = span_of(step, detail, max(last, step.started_at))
+    end = span.end
     state = "asleep" if step.state == "open" and step.kind == "sleep" else step.state
-    bars = scale.bar(step.started_at, end, "copied" if step.origin else state)
+    bars = scale.bar(span.work, end, "copied" if step.origin else state)
+    if span.work > span.begin:
+        bars = [*scale.bar(span.begin, span.work, state, is_future=True), *bars]
     if step.state == "open" and step.wake_at is not None and step.wake_at > end:
         bars += scale.bar(end, step.wake_at, state, is_future=True)
-    lasted = words.length(end - step.started_at) + ("" if step.ended_at is not None else " so far")
+    lasted = words.length(span.worked) + _STANDING.get(span.standing, " so far")
     tries = f", {step.tries} tries" if step.tries > 1 else ""
     if step.origin:
         told = f"{step.label}: {step.state}, copied from {step.origin}"
@@ -255,6 +259,9 @@ def _step(step: StepView, origin: Millis, last: Millis, scale: _Scale) -> Lane:
         end=end,
         step=step,
     )
+
+
+_STANDING = {"": "", CUT_OFF: " at most, cut off", OVER: ", over"}
 
 
 def _since(at: Millis, origin: Millis) -> str:

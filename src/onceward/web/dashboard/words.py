@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -70,8 +71,10 @@ def ago(at: Millis | None, now: Millis) -> str:
     away = abs(now - at)
     if away < 1_000:
         return "just now"
-    size, unit = next((size, unit) for size, unit in _UNITS if away >= size)
-    told = f"{away // size} {unit}"
+    # Rounded, and in the unit that it comes to: what is 59.7 minutes away is an hour.
+    half = {size: smaller // 2 for (size, _), (smaller, _) in pairwise((*_UNITS, (0, "")))}
+    size, unit = next((size, unit) for size, unit in _UNITS if away + half[size] >= size)
+    told = f"{(away + size // 2) // size} {unit}"
     return f"{told} ago" if at <= now else f"in {told}"
 
 

@@ -7,8 +7,10 @@ let offset = 0;
 export function ago(at, now) {
   const away = Math.abs(now - at);
   if (away < 1000) return "just now";
-  const [size, unit] = UNITS.find(([length]) => away >= length);
-  const told = `${Math.floor(away / size)} ${unit}`;
+  // Rounded, and in the unit that it comes to: what is 59.7 minutes away is an hour.
+  const half = (index) => (UNITS[index + 1]?.[0] ?? 0) / 2;
+  const [size, unit] = UNITS.find(([length], index) => away + half(index) >= length);
+  const told = `${Math.round(away / size)} ${unit}`;
   return at <= now ? `${told} ago` : `in ${told}`;
 }
 

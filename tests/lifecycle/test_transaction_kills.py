@@ -13,9 +13,6 @@ from tests.engine.running import open_store
 from tests.engine.ways import WAYS, make_table, things
 from tests.lifecycle.procs import Child, ForkServer
 
-# One process has the drivers, and forks every other.
-pytestmark = pytest.mark.xdist_group("drivers")
-
 WITHIN_S = 60
 
 DRIVERS = {

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadGroupScheduling
 
 from onceward.cli.starting import spare_collections
 from onceward.testing.servers import PgBouncer, PostgresAddress, PostgresServer, unique_name
@@ -20,6 +22,13 @@ from tests.recycled import catalog_of, emptied
 
 SCHEMA = "onceward"
 """The store's, where its URL names none."""
+
+BROWSER_MODULES = ("acting", "inert", "keys", "live", "looks", "on_postgres", "reading", "site")
+TOGETHER = {
+    *(f"tests/dashboard/test_{what}.py" for what in BROWSER_MODULES),
+    "tests/lifecycle/test_transaction_kills.py",
+}
+"""Modules whose tests share what takes a second to start, a browser or an interpreter with every driver."""
 
 # The suite of stores is not a test module, and its assertions should read like those of one.
 pytest.register_assert_rewrite("onceward.testing.store_checks", "onceward.testing.store_scene")
@@ -49,6 +58,23 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         spare_collections()
         gc.enable()
+
+
+class Together(LoadGroupScheduling):  # type: ignore[misc]
+    """Gives the tests of some modules to one process each, which starts what they share once.
+
+    A mark cannot say so: pytest 9.2 does not show xdist 3.8 the group of a test.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return module if module in TOGETHER else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
+    """Spread tests over processes as `Together` says, where ``--dist loadgroup`` is given."""
+    return Together(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -26,14 +26,18 @@ WITHIN_S = 30.0
 
 
 class ForkServer:
-    """A warm interpreter that forks workers."""
+    """A warm interpreter that forks workers.
 
-    def __init__(self) -> None:
+    Args:
+        modules: what it imports besides its own before it forks.
+    """
+
+    def __init__(self, *modules: str) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         environment.pop("ONCEWARD_FAILPOINT", None)
         self._lock = threading.Lock()
         self._server = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.lifecycle.child"],
+            [sys.executable, "-W", "error", "-m", "tests.lifecycle.child", *modules],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -49,6 +53,12 @@ class ForkServer:
             self._server.stdin.write(json.dumps(order) + "\n")
             self._server.stdin.flush()
             return json.loads(self._server.stdout.readline())
+
+    def call(self, function: str, *arguments: str, log: Path, failpoint: str = "") -> Child:
+        """Fork a process that calls a function, named ``module:function``, and ends."""
+        env = {"ONCEWARD_FAILPOINT": failpoint} if failpoint else {}
+        pid = self.ask(op="fork", function=function, arguments=arguments, log=str(log), env=env)
+        return Child(self, pid, log)
 
     def close(self) -> None:
         """End the server; its children were ended by their tests."""

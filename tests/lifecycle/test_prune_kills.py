@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from onceward import App, Context, Event
 from onceward.testing.invariants import check_invariants
-from tests import starts
 from tests.engine.running import open_store, run_app
 from tests.helpers import eventually_async
+from tests.lifecycle.procs import ForkServer
 
-ROOT = Path(__file__).parents[2]
+Prune = Callable[..., int]
 OVER = 12
 KILLED_AT = (
     "prune.before_commit:kill:1",
@@ -25,42 +25,16 @@ KILLED_AT = (
     "",
 )
 
-PRUNER = """
-import sys
-from onceward.core.retention import Keep, Rules
-from onceward.runtime.failpoints import arm_from_environment
-from tests.engine.running import open_store
 
-arm_from_environment()
-rules = Rules(Keep(0, 0, 0, 0), alone=0, identity=0)
-with open_store(sys.argv[1]) as store:
-    for what in [*rules.whats, *rules.whats]:
-        after = ""
-        while after is not None:
-            after = store.prune(what, rules, store.now_ms(), after=after, limit=5).next
-"""
+@pytest.fixture
+def prune(fork_server: ForkServer, url: str, tmp_path: Path) -> Prune:
+    """Prune in a process that may be killed, and give its exit code."""
 
+    def prune(failpoint: str, function: str = "prune") -> int:
+        called = f"tests.lifecycle.pruning:{function}"
+        return fork_server.call(called, url, log=tmp_path / "log", failpoint=failpoint).wait()
 
-SUBJECT_PRUNER = """
-import sys
-from onceward.runtime.failpoints import arm_from_environment
-from tests.engine.running import open_store
-
-arm_from_environment()
-with open_store(sys.argv[1]) as store:
-    after = ""
-    while after is not None:
-        after = store.prune_subject("ann", store.now_ms(), after=after, limit=5).next
-"""
-
-
-def _prune(url: str, failpoint: str, program: str = PRUNER) -> int:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-        "ONCEWARD_FAILPOINT": failpoint,
-    }
-    return starts.run("-c", program, url, cwd=ROOT, env=environment).returncode
+    return prune
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -70,7 +44,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_dsn"))
 
 
-def test_live_work_goes_on_beside_prunes_that_are_killed(url: str) -> None:
+def test_live_work_goes_on_beside_prunes_that_are_killed(url: str, prune: Prune) -> None:
     app = App(url, poll="50ms", linger="20ms", drain="2s")
     gate = asyncio.Event()
 
@@ -99,7 +73,7 @@ def test_live_work_goes_on_beside_prunes_that_are_killed(url: str) -> None:
         await app.emit("order.note", {"add": 300}, id="note")  # before the wait, which looks back
         codes = []
         for place in KILLED_AT:
-            task = asyncio.ensure_future(asyncio.to_thread(_prune, url, place))
+            task = asyncio.ensure_future(asyncio.to_thread(prune, place))
             for number in range(5):
                 await app.emit("order.paid", {"order": number})
             codes.append(await task)
@@ -117,7 +91,7 @@ def test_live_work_goes_on_beside_prunes_that_are_killed(url: str) -> None:
         assert {"late", "note"} <= kept
 
 
-def test_all_about_a_subject_goes_though_it_is_killed_again_and_again(url: str) -> None:
+def test_all_about_a_subject_goes_though_it_is_killed_again_and_again(url: str, prune: Prune) -> None:
     """What a live run needs stays, what is about others stays, ids stay, and nothing else of it is left."""
     app = App(url, poll="50ms", linger="20ms", drain="2s")
     gate = asyncio.Event()
@@ -147,7 +121,7 @@ def test_all_about_a_subject_goes_though_it_is_killed_again_and_again(url: str) 
         (live,) = (await app.emit("order.late", {"order": "live"}, id="late", subject="ann")).runs
         await eventually_async(lambda: all_told(app), what="all told")
         codes = [
-            await asyncio.to_thread(_prune, url, place, SUBJECT_PRUNER)
+            await asyncio.to_thread(prune, place, "prune_subject")
             for place in (
                 "prune.before_commit:kill:1",
                 "prune.after_commit:kill:2",

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from onceward.testing.invariants import check_invariants
-from tests import starts
 from tests.engine.running import open_store
 from tests.engine.ways import WAYS, make_table, things
+from tests.lifecycle.procs import Child, ForkServer
 
-ROOT = Path(__file__).parents[2]
 WITHIN_S = 60
 
 DRIVERS = {
@@ -36,38 +34,48 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     return str(request.getfixturevalue("postgres_dsn")), name
 
 
-def play(url: str, way: str, kind: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    if failpoint:
-        environment["ONCEWARD_FAILPOINT"] = failpoint
-    return starts.run(
-        "-m", "tests.lifecycle.transacting", url, way, kind, cwd=ROOT, env=environment, timeout=WITHIN_S
-    )
+@pytest.fixture(scope="module")
+def drivers() -> Iterator[ForkServer]:
+    """A fork server that has every driver."""
+    server = ForkServer("tests.lifecycle.transacting", "django.db")
+    yield server
+    server.close()
 
 
-def rows_after_a_kill(url: str, way: str, kind: str, failpoint: str) -> list[str]:
+def rows_after_a_kill(
+    drivers: ForkServer, home: Path, url: str, way: str, kind: str, failpoint: str
+) -> list[str]:
     """Kill the first process there, let a second one end the run, and give the rows."""
+
+    def play(failpoint: str = "") -> Child:
+        play = "tests.lifecycle.transacting:main"
+        return drivers.call(play, url, way, kind, log=home / "log", failpoint=failpoint)
+
     make_table(url)
-    first = play(url, way, kind, f"{failpoint}:kill")
-    assert first.returncode == -signal.SIGKILL, first.stderr
-    second = play(url, way, kind)
-    assert second.returncode == 0, second.stderr
+    first = play(f"{failpoint}:kill")
+    assert first.wait(WITHIN_S) == -signal.SIGKILL, first.text()
+    second = play()
+    assert second.wait(WITHIN_S) == 0, second.text()
     with open_store(url) as store:
         assert [str(violation) for violation in check_invariants(store)] == []
     return things(url)
 
 
 @pytest.mark.parametrize("failpoint", ["transaction.before_commit", "transaction.after_commit"])
-def test_a_kill_around_the_commit_leaves_one_row(place: tuple[str, str], failpoint: str) -> None:
-    assert rows_after_a_kill(*place, "transaction", failpoint) == ["kept"]
+def test_a_kill_around_the_commit_leaves_one_row(
+    drivers: ForkServer, tmp_path: Path, place: tuple[str, str], failpoint: str
+) -> None:
+    assert rows_after_a_kill(drivers, tmp_path, *place, "transaction", failpoint) == ["kept"]
 
 
 @pytest.mark.parametrize("way", ["sqlite3", "psycopg"])
-def test_an_ordinary_step_would_leave_two(request: pytest.FixtureRequest, tmp_path: Path, way: str) -> None:
+def test_an_ordinary_step_would_leave_two(
+    request: pytest.FixtureRequest, drivers: ForkServer, tmp_path: Path, way: str
+) -> None:
     """The twin of the last test, which shows that it can fail."""
     if way == "sqlite3":
         url = f"sqlite:///{tmp_path / 'store.db'}"
     else:
         url = str(request.getfixturevalue("postgres_dsn"))
 
-    assert rows_after_a_kill(url, way, "run", "step.after_body") == ["kept", "kept"]
+    assert rows_after_a_kill(drivers, tmp_path, url, way, "run", "step.after_body") == ["kept", "kept"]

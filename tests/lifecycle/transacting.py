@@ -1,13 +1,11 @@
 """A process that keeps one row in a transactional step, or in an ordinary one, and ends with its run.
 
-Started as ``python -m tests.lifecycle.transacting STORE WAY KIND``; the run's id is always the same, so
-that the next process goes on with it.
+The run's id is always the same, so that the next process goes on with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -35,9 +33,11 @@ def database_of(store: str) -> dict[str, Any]:
 
 def django(store: str) -> tuple[Any, Callable[..., Any]]:
     """Set Django up on the store and give its connections, and a function that inserts a row by its cursor."""
+    from django import setup
     from django.conf import settings
 
     settings.configure(DATABASES={"default": database_of(store)})
+    setup()
 
     def insert(connection: Any, thing: str) -> int:
         from django.db import transaction
@@ -85,7 +85,3 @@ async def main(store: str, way: str, kind: str) -> None:
         await run.result()
         (step,) = await run.steps()
         assert (step.kind, step.state) == (kind, "done")
-
-
-if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))

@@ -22,7 +22,7 @@ from onceward.core.states import RunState
 from onceward.stores import migrate
 from onceward.stores.postgres.clock import SAMPLES, ServerClock
 from onceward.stores.postgres.listen import Listener
-from onceward.stores.postgres.statements import Call
+from onceward.stores.postgres.statements import Call, load_statements
 from onceward.stores.postgres.store import PostgresStore
 from onceward.stores.statements import postgres_macros
 from onceward.testing.servers import PgBouncer, PostgresAddress, unique_name
@@ -67,6 +67,15 @@ def test_nothing_is_connected_before_it_is_needed() -> None:
     store = store_at("postgresql://nobody@127.0.0.1:1/none")
     store.close()
     store.close()
+
+
+def test_a_second_store_of_a_schema_renders_no_statement_again() -> None:
+    store_at("postgresql://nobody@127.0.0.1:1/none")
+    rendered = load_statements.cache_info().misses
+    store_at("postgresql://nobody@127.0.0.1:1/other")
+
+    assert load_statements.cache_info().misses == rendered
+    assert rendered > 0
 
 
 def test_an_unreachable_server_is_unavailable_and_no_password_is_shown() -> None:

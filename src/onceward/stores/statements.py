@@ -11,6 +11,7 @@ import functools
 import re
 from collections.abc import Mapping
 from importlib.resources import files
+from types import MappingProxyType
 
 from onceward.core.model import Skip
 from onceward.core.states import NoticeState, PromiseState, RunState, StepState
@@ -71,9 +72,10 @@ SQLITE_MACROS: Mapping[str, str] = {
 }
 
 
+@functools.lru_cache(maxsize=16)
 def postgres_macros(schema: str) -> Mapping[str, str]:
     """Give the macros for PostgreSQL; *schema* is a checked identifier."""
-    return {
+    macros = {
         "is_run_state": _in(RunState),
         "is_step_state": _in(StepState),
         "is_promise_state": _in(PromiseState),
@@ -112,6 +114,7 @@ def postgres_macros(schema: str) -> Mapping[str, str]:
         "in_ids": "= any (array(select json_array_elements_text(cast(:ids as json))))",
         "for_update": " for update",
     }
+    return MappingProxyType(macros)
 
 
 def render(text: str, macros: Mapping[str, str]) -> str:

@@ -6,9 +6,11 @@ through an adapter: what is sent is bytes that we made, most of them one JSON do
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -21,6 +23,9 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 _PLANNED_ANEW = frozenset({"winners"})
 """Statements whose plan hangs on statistics, however they are written, and is made for each call."""
+
+_FILES_KEPT = 64
+"""How many files stay rendered: those of some stores in as many schemas; most programs have one."""
 
 Parameter = bytes | None
 """A value as the wire takes it; None is null."""
@@ -60,8 +65,9 @@ def statement(name: str, sql: str) -> Statement:
     return Statement(f"onceward_{name}".encode(), text.encode(), tuple(names), name not in _PLANNED_ANEW)
 
 
-def load_statements(file: str, schema: str, *, skip_locked: bool) -> dict[str, Statement]:
-    """Give the named statements of one file of the ``sql`` folder.
+@functools.lru_cache(maxsize=_FILES_KEPT)
+def load_statements(file: str, schema: str, *, skip_locked: bool) -> Mapping[str, Statement]:
+    """Give the named statements of one file of the ``sql`` folder, rendered once for all stores of a schema.
 
     Args:
         file: its name.
@@ -74,7 +80,7 @@ def load_statements(file: str, schema: str, *, skip_locked: bool) -> dict[str, S
         **COLUMN_MACROS,
         "skip_locked": "skip locked" if skip_locked else "",
     }
-    return {name: statement(name, sql) for name, sql in load(file, macros).items()}
+    return MappingProxyType({name: statement(name, sql) for name, sql in load(file, macros).items()})
 
 
 def parameter(value: str | int | None) -> Parameter:

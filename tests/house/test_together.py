@@ -1,0 +1,30 @@
+"""Tests that share something costly run in one process, whichever of them are run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import TOGETHER, Together
+
+
+def test_every_module_whose_tests_share_a_browser_is_given_to_one_process(
+    pytestconfig: pytest.Config, request: pytest.FixtureRequest
+) -> None:
+    sharing = {
+        str(item.path.relative_to(pytestconfig.rootpath))
+        for item in request.session.items
+        if {"browser", "drivers"} & set(getattr(item, "fixturenames", ()))
+    }
+
+    assert sharing <= TOGETHER
+    assert [name for name in sorted(TOGETHER) if not (pytestconfig.rootpath / name).is_file()] == []
+
+
+def test_only_the_tests_of_those_modules_go_together(
+    pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pytestconfig.option, "tx", ["popen"])
+    scheduler = Together(pytestconfig)
+
+    assert scheduler._split_scope("tests/dashboard/test_keys.py::test_a[x]") == "tests/dashboard/test_keys.py"
+    assert scheduler._split_scope("tests/core/test_ids.py::test_a[x]") == "tests/core/test_ids.py::test_a[x]"

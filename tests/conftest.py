@@ -30,6 +30,19 @@ TOGETHER = {
 }
 """Modules whose tests share what takes a second to start, a browser or an interpreter with every driver."""
 
+_SIM = "tests/sim/test_"
+WORLDS = {
+    f"{_SIM}simulation.py::test_every_promise_is_kept[0]": "first part",
+    f"{_SIM}simulation.py::test_every_kind_of_fault_happens_and_a_seed_mixes_a_dozen": "first part",
+    f"{_SIM}keys.py::test_every_promise_is_kept_about_keys": "keys",
+    f"{_SIM}keys.py::test_keys_are_taken_and_given_on_in_these_worlds": "keys",
+    f"{_SIM}waits.py::test_every_promise_is_kept_about_waits": "waits",
+    f"{_SIM}waits.py::test_runs_wait_and_are_told_in_these_worlds": "waits",
+    f"{_SIM}unknown.py::test_every_promise_is_kept_about_unknown_outcomes": "unknown outcomes",
+    f"{_SIM}unknown.py::test_there_is_something_to_ask_and_to_undo_in_these_worlds": "unknown outcomes",
+}
+"""Tests that look at the same simulated worlds, which run once where they go together."""
+
 # The suite of stores is not a test module, and its assertions should read like those of one.
 pytest.register_assert_rewrite("onceward.testing.store_checks", "onceward.testing.store_scene")
 
@@ -61,14 +74,15 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 class Together(LoadGroupScheduling):  # type: ignore[misc]
-    """Gives the tests of some modules to one process each, which starts what they share once.
+    """Gives tests that share something costly to one process, which makes it once.
 
     A mark cannot say so: pytest 9.2 does not show xdist 3.8 the group of a test.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
-        return module if module in TOGETHER else str(super()._split_scope(nodeid))
+        group = module if module in TOGETHER else WORLDS.get(nodeid)
+        return group or str(super()._split_scope(nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)

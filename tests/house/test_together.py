@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
-from tests.conftest import TOGETHER, Together
+from tests.conftest import TOGETHER, WORLDS, Together
 
 
 def test_every_module_whose_tests_share_a_browser_is_given_to_one_process(
@@ -20,6 +22,13 @@ def test_every_module_whose_tests_share_a_browser_is_given_to_one_process(
     assert [name for name in sorted(TOGETHER) if not (pytestconfig.rootpath / name).is_file()] == []
 
 
+@pytest.mark.parametrize("nodeid", WORLDS)
+def test_every_test_that_shares_worlds_is_there(nodeid: str) -> None:
+    module, _, name = nodeid.partition("::")
+    place = module.removesuffix(".py").replace("/", ".")
+    assert callable(getattr(importlib.import_module(place), name.partition("[")[0]))
+
+
 def test_only_the_tests_of_those_modules_go_together(
     pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -27,4 +36,5 @@ def test_only_the_tests_of_those_modules_go_together(
     scheduler = Together(pytestconfig)
 
     assert scheduler._split_scope("tests/dashboard/test_keys.py::test_a[x]") == "tests/dashboard/test_keys.py"
+    assert len({scheduler._split_scope(nodeid) for nodeid in WORLDS}) == len(set(WORLDS.values()))
     assert scheduler._split_scope("tests/core/test_ids.py::test_a[x]") == "tests/core/test_ids.py::test_a[x]"

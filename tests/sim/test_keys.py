@@ -6,8 +6,6 @@ import functools
 import os
 from collections import Counter
 
-import pytest
-
 from onceward.testing import simulate
 from onceward.testing.simulation.world import World
 
@@ -25,7 +23,6 @@ def _first_worlds() -> list[World]:
     return worlds
 
 
-@pytest.mark.xdist_group("worlds of keys")
 def test_every_promise_is_kept_about_keys() -> None:
     worlds: list[World | simulate.Outcome] = [*_first_worlds()]
     worlds += [simulate.run_seed(seed, is_keyed=True) for seed in range(LOOKED_AT, SEEDS)]
@@ -34,7 +31,6 @@ def test_every_promise_is_kept_about_keys() -> None:
     assert min(world.operations for world in worlds) >= 200
 
 
-@pytest.mark.xdist_group("worlds of keys")
 def test_keys_are_taken_and_given_on_in_these_worlds() -> None:
     told: Counter[str] = Counter()
     for world in _first_worlds():

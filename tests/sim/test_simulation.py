@@ -32,10 +32,7 @@ def _first_part() -> list[simulate.Outcome]:
     return simulate.run_seeds(range(PART))
 
 
-@pytest.mark.parametrize(
-    "first",
-    [pytest.param(0, marks=pytest.mark.xdist_group("first part")), *range(PART, SEEDS, PART)],
-)
+@pytest.mark.parametrize("first", range(0, SEEDS, PART))
 def test_every_promise_is_kept(first: int) -> None:
     outcomes = simulate.run_seeds(range(first, first + PART)) if first else _first_part()
 
@@ -75,7 +72,6 @@ def test_the_same_seed_is_the_same_world_in_every_process() -> None:
     assert len(set(here)) == len(seeds)
 
 
-@pytest.mark.xdist_group("first part")
 def test_every_kind_of_fault_happens_and_a_seed_mixes_a_dozen() -> None:
     outcomes = _first_part()
 

@@ -29,7 +29,6 @@ def _first_worlds() -> list[World]:
     return worlds
 
 
-@pytest.mark.xdist_group("worlds of unknown")
 def test_every_promise_is_kept_about_unknown_outcomes() -> None:
     worlds: list[World | simulate.Outcome] = [*_first_worlds()]
     worlds += [simulate.run_seed(seed, is_doubtful=True) for seed in range(LOOKED_AT, SEEDS)]
@@ -47,7 +46,6 @@ def test_a_planted_bug_is_found(name: str) -> None:
     assert found is not None, DOUBTFUL_BUGS[name].sentence
 
 
-@pytest.mark.xdist_group("worlds of unknown")
 def test_there_is_something_to_ask_and_to_undo_in_these_worlds() -> None:
     told: Counter[str] = Counter()
     for world in _first_worlds():

@@ -43,6 +43,9 @@ WORLDS = {
 }
 """Tests that look at the same simulated worlds, which run once where they go together."""
 
+# xdist gives its processes the width of the terminal that it runs in, and what is piped is whole without one.
+os.environ.pop("COLUMNS", None)
+
 # The suite of stores is not a test module, and its assertions should read like those of one.
 pytest.register_assert_rewrite("onceward.testing.store_checks", "onceward.testing.store_scene")
 

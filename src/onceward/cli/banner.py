@@ -87,7 +87,7 @@ def show(app: App, facts: Facts) -> None:
 
 def _folded(text: str) -> Sequence[str]:
     """Give a line as the lines that it takes on a terminal; a log gets it whole."""
-    if not sys.stderr.isatty() and not os.environ.get("COLUMNS"):
+    if not sys.stderr.isatty():
         return [text]
     room = shutil.get_terminal_size().columns - _LABEL_CHARS - 2
     # An address is not broken: it is followed, or copied.

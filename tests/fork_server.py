@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -25,7 +26,6 @@ from importlib.util import find_spec
 from typing import Any
 
 ADOPTED_WITHIN_S = 20.0
-ADOPTED_LOOK_S = 0.0002
 ORDER_BYTES = 1 << 20
 
 COMMANDS = "onceward.cli.main"
@@ -139,11 +139,22 @@ def _become(order: dict[str, Any], base: list[str]) -> None:
     first = [os.path.abspath(place) for place in path.split(os.pathsep)] if path else []
     sys.path[:] = dict.fromkeys([*first, *base])
     importlib.invalidate_caches()
-    deadline = time.monotonic() + ADOPTED_WITHIN_S
-    while os.getppid() != order["parent"]:
-        if time.monotonic() > deadline:
-            raise TimeoutError(errno.ETIMEDOUT, "not adopted", f"process {order['parent']}")
-        time.sleep(ADOPTED_LOOK_S)
+    _be_adopted(order["parent"])
+
+
+def _be_adopted(parent: int) -> None:
+    """Return when whoever gave the order is this process's parent: the one between them has ended then."""
+    between = os.getppid()
+    if between != parent:
+        try:
+            end = os.pidfd_open(between)
+        except ProcessLookupError:
+            pass  # it has ended
+        else:
+            select.select([end], [], [], ADOPTED_WITHIN_S)
+            os.close(end)
+    if os.getppid() != parent:
+        raise TimeoutError(errno.ETIMEDOUT, "not adopted", f"process {parent}")
 
 
 def run(kind: str, what: str, arguments: list[str]) -> None:

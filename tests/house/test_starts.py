@@ -16,7 +16,6 @@ import pytest
 from tests import starts
 from tests.starts import Forked
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
 
 PORTRAIT = """
 import asyncio, contextlib, gc, json, locale, os, resource, signal, subprocess, sys, threading, time, warnings
@@ -128,7 +127,7 @@ def test_it_ends_the_same(code: str, tmp_path: Path) -> None:
 
 
 def test_it_is_stopped_continued_and_killed_as_any_process(tmp_path: Path) -> None:
-    code = "print('here', flush=True); import time; time.sleep(60)"
+    code = "print('here', flush=True); import signal; signal.pause()"
     with Forked(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment(), stdout=-1, text=True
     ) as process:
@@ -191,7 +190,7 @@ def test_what_python_itself_reads_is_given_by_a_start_afresh(tmp_path: Path) -> 
 
 
 def test_an_orphan_of_another_process_is_not_adopted(tmp_path: Path) -> None:
-    code = "import os, time\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True); time.sleep(60)"
+    code = "import os, signal\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True); signal.pause()"
     with Forked([sys.executable, "-c", code], cwd=tmp_path, env=environment(), stdout=-1) as process:
         assert process.stdout is not None
         orphan = int(process.stdout.readline())

@@ -16,7 +16,6 @@ import pytest
 from tests import starts
 from tests.starts import Forked
 
-
 PORTRAIT = """
 import asyncio, contextlib, gc, json, locale, os, resource, signal, subprocess, sys, threading, time, warnings
 from pathlib import Path

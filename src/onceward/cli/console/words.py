@@ -70,10 +70,10 @@ def length(ms: Millis) -> str:
     """Give a length of time in one unit or two: ``12 ms``, ``1.2 s``, ``3 min``, ``2 h``, ``5 d``."""
     if ms < 1_000:
         return f"{ms} ms"
-    if ms < 60_000:
+    if ms < 59_500:
         return f"{ms / 1000:.1f} s" if ms < 9_950 else f"{round(ms / 1000)} s"
     for unit, size, above in (("min", 60_000, 60), ("h", 3_600_000, 48)):
-        if ms < size * above:
+        if _rounded(ms, size) < above:
             return f"{_rounded(ms, size)} {unit}"
     return f"{_rounded(ms, 86_400_000)} d"
 

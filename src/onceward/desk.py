@@ -59,14 +59,14 @@ class Desk:
 
     Args:
         workflows: the app's, by name.
-        steps: its decorated steps, by name.
+        steps: its decorated steps, by name; None for a name that several have.
         worker: gives the worker of the open app, or raises.
     """
 
     def __init__(
         self,
         workflows: Mapping[str, Workflow[..., Any]],
-        steps: Mapping[str, Step[..., Any]],
+        steps: Mapping[str, Step[..., Any] | None],
         worker: Callable[[], Worker],
     ) -> None:
         self.workflows = workflows

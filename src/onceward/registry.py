@@ -50,7 +50,7 @@ class Registry:
         self._workflows: dict[str, Workflow[..., Any]] = {}
         self._sources: dict[str, Source] = {}
         self._databases: list[Database] = []  # the first is that of transactions that name none
-        self._steps: dict[str, Step[..., Any]] = {}  # decorated ones, the last of a name
+        self._steps: dict[str, Step[..., Any] | None] = {}  # decorated ones; None where several have a name
         self._texts: list[str] = []  # types of own events, as workflows are on them
 
     @property
@@ -148,7 +148,8 @@ class Registry:
 
         def decorate(function: Callable[..., Any]) -> Step[..., Any]:
             chosen = name_of(function, name, "step")
-            made = self._steps[chosen] = Step(function, chosen, options)
+            made = Step(function, chosen, options)
+            self._steps[chosen] = None if chosen in self._steps else made
             return made
 
         return decorate if function is None else decorate(function)

@@ -310,6 +310,26 @@ def test_an_answer_that_nobody_could_judge_is_judged_by_the_code(store_url: str)
     assert result == "ch_2: 2 Charge"
 
 
+def test_an_answer_is_not_judged_by_another_step_of_the_same_name(sqlite_url: str) -> None:
+    app, bank = make_app(sqlite_url), Bank()
+    pay = paying(app, bank, unknown="ask")
+
+    @app.step(name="charge")
+    async def charge_of_another_workflow() -> int:
+        return 1
+
+    async def scenario() -> str:
+        handle = await app.start(pay, "o-1")
+        await cut_off(app, handle, bank)
+        await is_held(handle)
+        known_results.clear()  # as in a process that has not run the step
+        await handle.answer("happened", result={"id": "ch_2", "cents": 2})
+        result: str = await handle.result()
+        return result
+
+    assert run_app(app, scenario) == "ch_2: 2 Charge"
+
+
 @pytest.mark.parametrize(
     ("annotation", "wrong", "right"),
     [

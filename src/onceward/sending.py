@@ -274,7 +274,7 @@ class Sending:
         text = workflow.pack(args, kwargs, limit_bytes=self.settings.value_bytes_max)
         hashed = None if event_id is None else ids.content_hash(text)
         accept = start_accept(worker, workflow, event_id, text, hashed)
-        run = worker.placed(accept.runs[0], worker.routes.of(workflow.name))
+        run = worker.claiming.placed(accept.runs[0], worker.routes.of(workflow.name))
         accept = Accept(accept.event, [run])
         accepted = await worker.accept(accept)
         if accepted.is_clash:

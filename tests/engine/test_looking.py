@@ -24,7 +24,7 @@ class Owns:
     def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch) -> None:
         self.runs: dict[str, Owned] = {}
         self.given_back: list[str] = []
-        self._looking: Looking = app.worker._looking
+        self._looking: Looking = app.worker.looking
         monkeypatch.setattr(app.worker.store, "owned", lambda process_id: dict(self.runs))
         monkeypatch.setattr(self._looking, "give_back", self._hear)
 
@@ -120,7 +120,7 @@ def test_a_look_follows_a_claim_that_followed_another(store_url: str, took_last:
     app = make_app(store_url, **ALONE)
 
     async def scenario() -> None:
-        looking = app.worker._looking
+        looking = app.worker.looking
         looking._is_wanted, looking._is_look_claimed = False, True
 
         looking.claimed(took_some=True, is_last=False)

@@ -10,6 +10,7 @@ import pytest
 
 from onceward import App, Context, Event
 from onceward.runtime import rush
+from onceward.runtime.claiming import KEPT_SHARE
 from onceward.runtime.rush import (
     AFTER_CLAIM_MAX,
     CLAIM_MAX,
@@ -19,7 +20,7 @@ from onceward.runtime.rush import (
     WINDOW_S,
     Rush,
 )
-from onceward.runtime.worker import KEPT_SHARE, Worker
+from onceward.runtime.worker import Worker
 from onceward.sources import GitHub
 from tests.engine.running import make_app, run_app
 from tests.helpers import eventually_async

@@ -31,7 +31,7 @@ class Children:
     def made(self, parent: Execution) -> None:
         """Hear that a run is about to start a child; look for it when it is durable."""
         pending = parent.operation().future
-        pending.add_done_callback(lambda _: self._worker.claim_due())
+        pending.add_done_callback(lambda _: self._worker.claiming.claim_due())
 
     def joined(self, parent: Execution, run_id: str) -> None:
         """Hear that a run waits for one that it did not make: another that holds the key of its own."""
@@ -59,7 +59,7 @@ class Children:
             if parent is not None:
                 parents.append(parent)
             else:
-                worker.claim_due()
+                worker.claiming.claim_due()
         if parents:
             worker.spawn(self.look(parents))
 

@@ -323,7 +323,7 @@ async def _end(execution: Execution, move: RunMove, records: Sequence[StepRow] =
         pending.steps[record.key] = record
     if not execution.is_ending:
         execution.is_ending = True
-        execution.worker.ending()
+        execution.worker.claiming.ending()
     if not await pending.future:
         raise errors.LeaseLost("The run was taken over or steered by an operator.")
     run = execution.run

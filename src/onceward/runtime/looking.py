@@ -88,7 +88,7 @@ class Looking:
             if self._next_due is not None and self._next_due <= worker.now_ms():
                 self._next_due = None
                 self._is_time_claimed = True
-                worker.claim_due()
+                worker.claiming.claim_due()
             if not self._is_wanted and loop.time() < next_at:
                 continue
             self._is_wanted = False
@@ -114,7 +114,7 @@ class Looking:
         if look.next_due is not None:
             if look.next_due <= now:
                 self._is_look_claimed = True
-                worker.claim_due()
+                worker.claiming.claim_due()
             else:
                 self.due_at(look.next_due)
         is_ended = look.oldest_lease is not None and look.oldest_lease < now
@@ -185,7 +185,7 @@ class Looking:
         """Make runs due again that are ours and not in memory."""
         worker = self._worker
         await worker.read(worker.store.give_back, worker.process_id, run_ids, worker.now_ms())
-        worker.claim_due()
+        worker.claiming.claim_due()
 
     def take_over(self) -> None:
         """Free the runs of dead processes; blocks."""
@@ -218,4 +218,4 @@ class Looking:
                 extra={"run_id": run_id},
             )
         if taken.released:
-            call_on(worker.loop, worker.claim_due)
+            call_on(worker.loop, worker.claiming.claim_due)

@@ -53,7 +53,7 @@ class Matching:
             if execution is not None:
                 execution.waits.offered(found)
         if told:
-            worker.claim_due()
+            worker.claiming.claim_due()
 
     def _offer(self, events: Sequence[EventRow], waits: Sequence[WaitRow]) -> list[Offer]:
         """Store which runs are to be told of which events, and wake them; blocks."""

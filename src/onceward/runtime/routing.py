@@ -83,7 +83,7 @@ class Routing:
             if not route.rules.is_empty:
                 reading = reading or Reading(event, worker.settings.namespace, version)
                 run = judged(run, event, route.rules, reading)
-            found.append(run if is_left else worker.placed(run, route))
+            found.append(run if is_left else worker.claiming.placed(run, route))
         return found
 
     async def learn(self) -> None:
@@ -111,7 +111,7 @@ class Routing:
     def _decide_anew(self, accept: Accept, routed: Routed) -> None:
         worker, earlier = self._worker, {run.workflow: run for run in accept.runs}
         found = self.runs_for(accept.event, parent=routed.parent, version=routed.version)
-        worker.unreserve(found)
+        worker.claiming.unreserve(found)
         accept.runs = [self._as_before(run, earlier.get(run.workflow)) for run in found]
         accept.routed = msgspec.structs.replace(routed, registrations=worker.routes.registrations)
 

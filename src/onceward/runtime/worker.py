@@ -1,6 +1,6 @@
-"""The worker: claims due runs, keeps as many in memory as there are slots, and stops cleanly.
+"""The worker: takes in runs that became its own, keeps them in memory until they are over, and stops cleanly.
 
-One a process. Its parts: the committer makes everything durable, executions run code, the
+One a process. Its parts: claiming fills the slots, the committer makes everything durable, executions run code, the
 heartbeat keeps the lease, the look finds what is due, what woke and who died. The store is asked
 once a poll when nothing happens; inside a process wake-ups are futures and never the database.
 """
@@ -17,21 +17,19 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-import msgspec
-
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints
 from onceward.core.counters import Counters
 from onceward.core.ids import IdSource
-from onceward.core.model import EventRow, Millis, NewRun, ProcessRow, RunRow, StepRow
-from onceward.core.ports import Accept, Accepted, Claim, Claimed, RunMove, Store
+from onceward.core.model import EventRow, Millis, ProcessRow, RunRow, StepRow
+from onceward.core.ports import Accept, Accepted, Claimed, RunMove, Store
 from onceward.core.redact import Redaction
 from onceward.core.settings import Settings
 from onceward.core.states import TERMINAL
-from onceward.core.takeover import SUSPECT_FROM
 from onceward.runtime.accepting import accept_registered
 from onceward.runtime.children import Children, no_steering
 from onceward.runtime.claimed import claimed_row, hold_unreadable, is_fresh
+from onceward.runtime.claiming import Claiming
 from onceward.runtime.commits import ThreadWriter, Writer
 from onceward.runtime.committer import Committer
 from onceward.runtime.confirming import Confirming
@@ -44,7 +42,7 @@ from onceward.runtime.looking import Looking
 from onceward.runtime.matching import Matching
 from onceward.runtime.noticing import Noticing
 from onceward.runtime.pruning import Pruning
-from onceward.runtime.routes import Route, Routes
+from onceward.runtime.routes import Routes
 from onceward.runtime.routing import Routing
 from onceward.runtime.rush import Rush
 from onceward.runtime.suspects import Suspects
@@ -62,13 +60,6 @@ UNWIND_S_MAX = 5
 
 INSIST_S = 0.2
 """A pause before a question that has to be answered is asked again."""
-
-KEPT_SHARE = 4
-"""One slot of so many is kept for what is due while runs are known to wait: in an overload that lasts, the
-runs of new deliveries would take every slot, and what waits in the queue none."""
-
-CLAIM_MAX = 100
-"""Runs claimed by one batch; more would make everyone else's commit wait."""
 
 
 class Worker(Leased):
@@ -127,14 +118,14 @@ class Worker(Leased):
         self.matching, self.confirming = Matching(self), Confirming(self)
         self.counters, self.tracer = Counters(), tracer_found()
         self.redaction = Redaction((settings.redact or "").split())
-        self.rush = Rush(self, cpu_s)
+        self.rush, self.claiming = Rush(self, cpu_s), Claiming(self)
         self.committer = Committer(
             store,
             writer or ThreadWriter(self.loop),
             batch_ids=lambda: ids.hex(8),
             draw=ids.draw,
             elapsed_s=elapsed_s,
-            claims=self._claims,
+            claims=self.claiming.claims,
             claimed=self._claimed,
             routed=self.routing.settle,
             moved=self.routing.moved,
@@ -148,15 +139,9 @@ class Worker(Leased):
         self._reads = reads or asyncio.to_thread
         self._heartbeat = Heartbeat(self) if beats else None
         self.names = tuple(sorted(self.workflows))
-        self._kept = -(-settings.concurrency // KEPT_SHARE)
-        self._ending = 0  # runs in memory whose code is over
-        self._reserved = 0  # slots promised to accepts and claims that are on their way
-        self._is_claiming = False
-        self._has_backlog = self._has_news = True  # something may be due
-        self._is_behind = False  # something is known to be, or to wait for a slot
         self.suspects = Suspects(self.loop.time)
         self._solo: RunRow | None = None  # a suspect that waits until it is the only one
-        self._looking = Looking(self)
+        self.looking = Looking(self)
         self._tasks: list[asyncio.Task[None]] = []
         self._loading: set[asyncio.Task[None]] = set()
         self._successors: dict[str, tuple[RunRow, EventRow, list[StepRow], str, float]] = {}
@@ -164,7 +149,7 @@ class Worker(Leased):
         self.ends, self.pruning = Ends(self), Pruning(self)
         self.children, self.keys = Children(self), Keys(self)
         self.noticing = Noticing(self)
-        self.outbox, self.transactions = Outbox(self, self._looking.hint), Transactions(self)
+        self.outbox, self.transactions = Outbox(self, self.looking.hint), Transactions(self)
         self._lease_renewed = asyncio.Event()
         self._is_rejoining = False
         self._rejoined = asyncio.Event()
@@ -176,11 +161,11 @@ class Worker(Leased):
         """Register, take over what the dead left, and begin to claim."""
         await self._join()
         await self.noticing.start()
-        await self.read(self._looking.take_over)
+        await self.read(self.looking.take_over)
         await self.routing.learn()
         if self._heartbeat is not None:
             self._heartbeat.start()
-        self._tasks = [self.loop.create_task(self._looking.forever())]
+        self._tasks = [self.loop.create_task(self.looking.forever())]
         self.committer.claim()
 
     def abort(self) -> None:
@@ -275,35 +260,6 @@ class Worker(Leased):
 
     # --- accepting -------------------------------------------------------------------------------
 
-    def placed(self, run: NewRun, route: Route) -> NewRun:
-        """Give a run that is about to be accepted as ours, where a slot is free: start is claim."""
-        is_claimed = run.hold_reason is None and self._reserve(route)
-        return msgspec.structs.replace(run, is_claimed=True) if is_claimed else run
-
-    def _reserve(self, route: Route) -> bool:
-        """Promise a slot to a run that is about to be accepted: start is claim."""
-        workflow = route.workflow
-        if not route.rules.may_begin_at_once:
-            return False
-        if self.is_draining or workflow not in self.workflows or not self.process_id:
-            return False
-        free = self._free()
-        if free <= 0:
-            self._is_behind = True  # this one will wait
-            return False
-        if free <= self._kept and (self._is_behind or self.rush.is_on()):
-            return False
-        self._reserved += 1
-        return True
-
-    def _free(self) -> int:
-        """Give the free slots; a run whose end is on its way to the store needs none any more."""
-        return self.settings.concurrency - len(self.executions) + self._ending - self._reserved
-
-    def ending(self) -> None:
-        """Hear that a run handed its end over, so that the claim of the next shares its commit."""
-        self._ending += 1
-
     async def accept(self, accept: Accept) -> Accepted:
         """Store one event; see `accept_all`."""
         return (await self.accept_all((accept,)))[0]
@@ -323,7 +279,7 @@ class Worker(Leased):
         finally:
             self.rush.went(is_delivery)
             for accept in accepts:
-                self.unreserve(accept.runs)
+                self.claiming.unreserve(accept.runs)
         again = []
         for place, accept in enumerate(accepts):
             accepted = answers[place]
@@ -337,7 +293,7 @@ class Worker(Leased):
                 elif run.clash == "replace":
                     self.hint()  # somebody may have to make room
                 else:
-                    self.claim_due()
+                    self.claiming.claim_due()
         # Not before all of them have begun: this asks the store, and may fail.
         for accepted in again:
             await self.keys.redelivered(accepted)
@@ -352,79 +308,28 @@ class Worker(Leased):
                 await self._rejoined.wait()
         return not self._is_rejoining
 
-    def unreserve(self, runs: Sequence[NewRun]) -> None:
-        """Take back the slots that were promised to runs."""
-        for run in runs:
-            self._reserved -= run.is_claimed
-
-    # --- claiming --------------------------------------------------------------------------------
+    # --- taking in -------------------------------------------------------------------------------
 
     def hint(self) -> None:
         """Say that something may be due, or may have woken: another process said so."""
-        self._looking.hint()
-        self.claim_due()
-
-    def claim_due(self) -> None:
-        """Claim what is due now, as soon as a slot is free."""
-        self._has_backlog = self._has_news = True
-        if not self.rush.is_claim_planned and self._free() > 0:
-            self.committer.claim()
+        self.looking.hint()
+        self.claiming.claim_due()
 
     def expected(self) -> int:
         """Give how many runs may be ours in the store and are still on their way to memory."""
-        return self._reserved + len(self._loading) + (self._solo is not None)
-
-    def _claims(self) -> list[Claim]:
-        """Give the claims that ride along with the next batch."""
-        if self._is_claiming or self.is_draining or not self._has_backlog or not self.names:
-            return []
-        free = min(self._free(), CLAIM_MAX)
-        if free <= 0 or not (free := self.rush.claims_max(free)):
-            return []
-        now, claims = self.now_ms(), []
-        if self.suspects.ask():
-            claims.append(Claim(1, self.names, now, suspects=True))
-        self._claim_limit = free - len(claims)
-        if self._claim_limit:
-            claims.append(Claim(self._claim_limit, self.names, now))
-        self._is_claiming, self._has_news = True, False
-        self._reserved += free
-        self._claim_reserved = free
-        return claims
-
-    _claim_reserved = _claim_limit = 0
+        return self.claiming.expected + len(self._loading) + (self._solo is not None)
 
     def _claimed(self, claimed: list[Claimed] | None) -> None:
         """Hear what became of the claims: the runs, or None when the store did not answer."""
-        self._is_claiming = False
-        self._reserved -= self._claim_reserved
-        self._claim_reserved = 0
-        self.suspects.answered(
-            next((row.run for row in claimed or () if row.run.crashes >= SUSPECT_FROM), None)
-        )
-        if claimed is None:
-            self._has_backlog = False  # the next look tells
-            self._looking.claimed(took_some=False, is_last=True)
-            return
-        # A claim that got all it asked for left some; one for a suspect alone asked for no others.
-        others = sum(row.run.crashes < SUSPECT_FROM for row in claimed)
-        self._is_behind = others >= self._claim_limit
-        # What became due since it was made, it may have missed. A rush ends with a claim that finds nothing
-        # more, or its time would be on the account of the next.
-        self._has_backlog = self._is_behind or self._has_news or self.rush.is_on()
-        if not self._has_backlog:
-            self.rush.caught_up()
-        self._looking.claimed(took_some=bool(claimed), is_last=not self._has_backlog)
-        if self._has_backlog:
-            self.loop.call_soon(self.committer.claim)
+        self.claiming.answered(claimed)
         rest = []
-        for row in claimed:
+        for row in claimed or ():
             if is_fresh(row.run):
                 self._begin(row.run, row.event, [], self.process_id, self.committer.sent_at)
             else:
                 rest.append(row)
         if rest:
-            self._reserved += len(rest)
+            self.claiming.keep(len(rest))
             self.arriving.update(row.run.run_id for row in rest)
             self.spawn(self._load(rest, self.process_id, self.committer.sent_at))
 
@@ -437,7 +342,7 @@ class Worker(Leased):
                     failpoints.hit("load.after_claim")
                 histories = await self.matching.histories(run_ids)
             finally:
-                self._reserved -= len(claimed)
+                self.claiming.kept(len(claimed))
             for row in claimed:
                 history = histories.get(row.run.run_id)
                 if history is None:
@@ -471,7 +376,7 @@ class Worker(Leased):
             return
         execution = Execution(self, run, event, workflow, history, confirmed_at)
         self.executions[run.run_id] = execution
-        self._looking.came(run.run_id, run.fence)
+        self.looking.came(run.run_id, run.fence)
         execution.begin()
         if self.is_draining:
             execution.drain()
@@ -490,14 +395,14 @@ class Worker(Leased):
         if self._solo is not None and not self.suspects.must_wait(self._solo):
             # By way of the store: meanwhile it may have been cancelled, or restarted.
             self.suspects.over(self._solo.run_id)
-            self.spawn(self._looking.give_back([self._solo.run_id]))
+            self.spawn(self.looking.give_back([self._solo.run_id]))
             self._solo = None
-        self.claim_due()
+        self.claiming.claim_due()
 
     def unloaded(self, execution: Execution) -> None:
         """Hear that a run left memory; its slot is free."""
         run = execution.run
-        self._ending -= execution.is_ending
+        self.claiming.left(execution.is_ending)
         if self.executions.get(run.run_id) is execution:
             del self.executions[run.run_id]
         successor = self._successors.pop(run.run_id, None)
@@ -507,23 +412,23 @@ class Worker(Leased):
         if run.run_id not in self.executions and run.run_id not in self.arriving:
             self.cleared(run.run_id)
         if execution.stopping == "lost":
-            self.claim_due()
+            self.claiming.claim_due()
         elif run.state in TERMINAL:
             self._tell(run)
-        if self._has_backlog:
+        if self.claiming.has_backlog:
             self.committer.claim()
 
     def _tell(self, run: RunRow) -> None:
         self.ends.tell(run)
         if run.key is not None:
             self.children.ended(run)
-            self.claim_due()  # who waited for its key is due
+            self.claiming.claim_due()  # who waited for its key is due
         if run.is_called and run.parent_run_id is not None:
             parent = self.executions.get(run.parent_run_id)
             if parent is not None:
                 parent.child_ended(run)
             else:
-                self.claim_due()
+                self.claiming.claim_due()
 
     # --- children and operators ------------------------------------------------------------------
 
@@ -543,13 +448,13 @@ class Worker(Leased):
         if execution is not None:
             execution.stop("lost")
         if move.due_at is not None or move.key is not None:
-            self.claim_due()
+            self.claiming.claim_due()
         self.children.steered(run_id, move)
 
     def promise_ended(self, run_id: str) -> None:
         """Hear that a promise of a run was completed here."""
         self.matching.look([run_id])
-        self.claim_due()
+        self.claiming.claim_due()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run something of the worker's own in a task; stopping waits for it."""
@@ -597,4 +502,4 @@ class Worker(Leased):
         self._is_rejoining = False
         self._rejoined.set()
         self.renewed(self.lease_until)
-        self.claim_due()
+        self.claiming.claim_due()

@@ -284,7 +284,7 @@ class Outbox:
         run = posted.run
         deadline_at = None if run.deadline_at is None else run.deadline_at + now - run.created_at
         run = msgspec.structs.replace(run, created_at=now, deadline_at=deadline_at, is_claimed=False)
-        return Accept(event, [worker.placed(run, worker.routes.of(run.workflow))])
+        return Accept(event, [worker.claiming.placed(run, worker.routes.of(run.workflow))])
 
     async def _tell_of_clash(self, event: EventRow, outbox_id: str) -> None:
         """Record that the id had other content: with the event, as of a provider's delivery.

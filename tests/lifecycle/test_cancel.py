@@ -68,12 +68,12 @@ async def test_runs_cancelled_in_the_queue_while_workers_claim_have_no_body_or_s
 ) -> None:
     """B047: the reply and the ledger agree for every one of them."""
     async with nursery.client(**SETTINGS) as shop:
-        runs = [await shop.app.start(shop["many"], 3, 0.01) for _ in range(QUEUED)]
+        runs = [await shop.app.start(shop["many"], 3, 0.03) for _ in range(QUEUED)]
         for _ in range(4):
             nursery.fork(**SETTINGS, concurrency=8)
 
         replies = []
-        for start in range(0, QUEUED, 20):
+        for start in reversed(range(0, QUEUED, 20)):  # the workers begin at the other end
             replies += await asyncio.gather(*(run.cancel() for run in reversed(runs[start : start + 20])))
 
         for reply in replies:

@@ -23,11 +23,11 @@ from tests.recycled import catalog_of, emptied
 SCHEMA = "onceward"
 """The store's, where its URL names none."""
 
-BROWSER_MODULES = ("acting", "inert", "keys", "live", "looks", "on_postgres", "reading", "site")
-TOGETHER = {
-    *(f"tests/dashboard/test_{what}.py" for what in BROWSER_MODULES),
-    "tests/lifecycle/test_transaction_kills.py",
-}
+_WITH_PAGES = ("acting", "inert", "keys", "live", "looks", "on_postgres", "reading", "site")
+WITH_PAGES = {f"tests/dashboard/test_{what}.py": "browser" for what in _WITH_PAGES}
+"""Modules whose tests open pages, which need a browser."""
+
+TOGETHER = {**WITH_PAGES, "tests/lifecycle/test_transaction_kills.py": "drivers"}
 """Modules whose tests share what takes a second to start, a browser or an interpreter with every driver."""
 
 _SIM = "tests/sim/test_"
@@ -84,7 +84,7 @@ class Together(LoadGroupScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
-        group = module if module in TOGETHER else WORLDS.get(nodeid)
+        group = TOGETHER.get(module) or WORLDS.get(nodeid)
         return group or str(super()._split_scope(nodeid))
 
 

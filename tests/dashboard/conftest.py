@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
+from playwright.sync_api import ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
+from tests.conftest import WITH_PAGES
 from tests.dashboard.serving import Site
 
 LOAD_MS = 15_000
@@ -21,17 +22,66 @@ OpenPage = Callable[..., Page]
 Serve = Callable[[Any], Site]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """The machine's Chromium; scripts/services.sh installs it. For one module, since it keeps a loop."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert program, "Chromium is not on this machine: run scripts/services.sh"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
+class Chromium:
+    """The machine's Chromium, which scripts/services.sh installs, and pages that were used before.
+
+    A new page with a context of its own takes it a second of work, four times as much as a page that
+    goes on to the next address. What a test may leave in a context is its cookies: nothing of ours
+    stores anything else in a browser.
+    """
+
+    def __init__(self) -> None:
+        program = (
+            shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        )
+        assert program, "Chromium is not on this machine: run scripts/services.sh"
+        self.complaints: list[str] = []
+        self._idle: dict[str, list[Page]] = {}
+        self._playwright = sync_playwright().start()
+        self._browser = self._playwright.chromium.launch(
             executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         )
-        yield browser
-        browser.close()
+
+    def lend(self, options: dict[str, Any]) -> Page:
+        """Give a watched page; its options are those of Playwright's ``new_context``."""
+        if idle := self._idle.get(repr(options)):
+            return idle.pop()
+        context = self._browser.new_context(**options)
+        context.set_default_timeout(LOAD_MS)
+        page = context.new_page()
+        watch(page, self.complaints)
+        return page
+
+    def take_back(self, page: Page, options: dict[str, Any]) -> None:
+        """Leave the page's address and make the page as `lend` gave it."""
+        page.goto("about:blank")
+        page.emulate_media(media="screen", color_scheme=options.get("color_scheme", "light"))
+        page.context.clear_cookies()
+        self._idle.setdefault(repr(options), []).append(page)
+
+    def close(self) -> None:
+        """End the browser and what drives it."""
+        self._browser.close()
+        self._playwright.stop()
+
+
+_running: list[Chromium] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """End the browser when the next test is not of a module with pages: its driver keeps a loop running."""
+    yield
+    if _running and (nextitem is None or nextitem.nodeid.partition("::")[0] not in WITH_PAGES):
+        _running.pop().close()
+
+
+@pytest.fixture
+def browser() -> Chromium:
+    """The browser that this process has, for as long as tests of pages follow each other."""
+    if not _running:
+        _running.append(Chromium())
+    return _running[0]
 
 
 @pytest.fixture
@@ -49,26 +99,23 @@ def client() -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, serve: object) -> Iterator[OpenPage]:
+def open_page(browser: Chromium, serve: object) -> Iterator[OpenPage]:
     """Open watched pages: options as of Playwright's ``new_context``."""
-    contexts = []
-    complaints: list[str] = []
+    lent: list[tuple[Page, dict[str, Any]]] = []
     expected: list[str] = []
+    browser.complaints.clear()
 
     def open_one(*, expects: str = "", **options: Any) -> Page:
-        context = browser.new_context(**options)
-        context.set_default_timeout(LOAD_MS)
-        contexts.append(context)
         if expects:
             expected.append(expects)
-        page = context.new_page()
-        watch(page, complaints)
+        page = browser.lend(options)
+        lent.append((page, options))
         return page
 
     yield open_one
-    for context in contexts:
-        context.close()
-    assert [each for each in complaints if not any(text in each for text in expected)] == []
+    for page, options in lent:
+        browser.take_back(page, options)
+    assert [each for each in browser.complaints if not any(text in each for text in expected)] == []
 
 
 def watch(page: Page, complaints: list[str]) -> None:

@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from tests.conftest import TOGETHER, WORLDS, Together
+from tests.conftest import TOGETHER, WITH_PAGES, WORLDS, Together
 
 
 def test_every_module_whose_tests_share_a_browser_is_given_to_one_process(
@@ -18,7 +18,7 @@ def test_every_module_whose_tests_share_a_browser_is_given_to_one_process(
         if {"browser", "drivers"} & set(getattr(item, "fixturenames", ()))
     }
 
-    assert sharing <= TOGETHER
+    assert sharing <= TOGETHER.keys()
     assert [name for name in sorted(TOGETHER) if not (pytestconfig.rootpath / name).is_file()] == []
 
 
@@ -35,6 +35,7 @@ def test_only_the_tests_of_those_modules_go_together(
     monkeypatch.setattr(pytestconfig.option, "tx", ["popen"])
     scheduler = Together(pytestconfig)
 
-    assert scheduler._split_scope("tests/dashboard/test_keys.py::test_a[x]") == "tests/dashboard/test_keys.py"
+    pages = {scheduler._split_scope(f"{module}::test_a[x]") for module in WITH_PAGES}
+    assert pages == {"browser"}
     assert len({scheduler._split_scope(nodeid) for nodeid in WORLDS}) == len(set(WORLDS.values()))
     assert scheduler._split_scope("tests/core/test_ids.py::test_a[x]") == "tests/core/test_ids.py::test_a[x]"

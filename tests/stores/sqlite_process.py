@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.starts import start
+
 if TYPE_CHECKING:
     from onceward.core.ports import Store
     from onceward.testing.store_scene import Process
@@ -35,18 +37,15 @@ class Remote:
     """
 
     def __init__(self, path: Path, process_id: str = "remote") -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", __file__, str(path), process_id],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-        )
+        arguments = ("-W", "error", __file__, str(path), process_id)
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        pipe = subprocess.PIPE
+        self._process = start(*arguments, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe)
         self.pid = self._process.pid
 
     def send(self, command: str, *arguments: Any) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([command, *arguments]) + "\n")
+        self._process.stdin.write(json.dumps([command, *arguments]).encode() + b"\n")
         self._process.stdin.flush()
 
     def receive(self) -> dict[str, Any]:

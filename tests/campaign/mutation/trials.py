@@ -74,11 +74,11 @@ def tried(
 
 
 def _pytest(folder: Path, arguments: Sequence[str], plugins: Sequence[object]) -> int:
-    for name in ("PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS", "ONCEWARD_TEST_TIER"):
-        os.environ.pop(name, None)
+    for name in [name for name in os.environ if name.startswith(("ONCEWARD_", "PYTEST_"))]:
+        del os.environ[name]
     # Most of what is installed beside pytest takes longer to load than a test to run.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    options = ["-q", "--tb=line", f"--basetemp={folder / 'tests'}", f"--timeout={TEST_SECONDS_MAX}"]
+    options = ["-q", "--tb=short", f"--basetemp={folder / 'tests'}", f"--timeout={TEST_SECONDS_MAX}"]
     loaded = [part for name in PLUGINS for part in ("-p", name)]
     return int(pytest.main([*options, *loaded, "-p", "no:cacheprovider", *arguments], [*plugins]))
 

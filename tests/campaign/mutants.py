@@ -15,12 +15,13 @@ import argparse
 import ast
 import functools
 import hashlib
+import itertools
 import json
 import os
 import random
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,16 +29,19 @@ from typing import Any
 from tests.campaign.counters import FOLDER, record
 from tests.campaign.mutation.changes import Change, changed, changes, lines_naming
 from tests.campaign.mutation.children import Children
-from tests.campaign.mutation.trials import measured, tried, warm
+from tests.campaign.mutation.trials import Order, measured, sifted, tried, warm
 
 FIRST_SECONDS = 2.0
-FIRST_FILES = 3
-"""What a change must pass before all the other tests of its line are run."""
+"""Of tests in the warm process that sifts."""
+
+SIFT_SECONDS = 36_000.0
 
 SPARE_SECONDS = 30.0
 """Of the processor, for what a child does beside its tests, and for tests that a change makes slower."""
 
 MEASURE_SECONDS = 900.0
+FILES_TOGETHER = 6
+"""Files of tests that one child measures: it has to import what they use once."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,11 @@ class Table:
             if any(path == file.resolve() for pattern in patterns for file in _files(pattern))
         )
 
-    def test_files(self) -> list[str]:
-        """Give every file of tests."""
-        return [str(path) for folder in self.tests for path in sorted(Path(folder).rglob("test_*.py"))]
+    def test_files(self, folders: Sequence[str]) -> list[str]:
+        """Give the files of tests in some folders, all by default."""
+        return [
+            str(path) for folder in folders or self.tests for path in sorted(Path(folder).rglob("test_*.py"))
+        ]
 
 
 TABLE = Table(
@@ -126,56 +132,75 @@ def _files(pattern: str) -> list[Path]:
 
 @dataclass(frozen=True)
 class Lines:
-    """Which tests run a line of a module, cheapest first."""
+    """Which tests run a line of a module; those that fail without a change are only `known`."""
 
     costs: Mapping[str, float]
+    known: frozenset[str]
     tests: Mapping[str, Mapping[int, Sequence[str]]]
 
-    def of(self, module: str, lines: frozenset[int]) -> list[str]:
-        """Give the tests that run any of *lines*, or any line at all where there are none."""
+    def of(self, module: str, lines: Iterable[int]) -> list[str]:
+        """Give the tests that run any of some lines, those of the module's own file first."""
         by_line = self.tests.get(module, {})
-        found = {test for line in lines or by_line for test in by_line.get(line, ())}
-        stem = f"test_{module.rpartition('.')[2]}"
-        return sorted(
-            found, key=lambda test: (Path(test.partition("::")[0]).stem != stem, self.costs[test], test)
-        )
+        return self._sorted(module, {test for line in lines for test in by_line.get(line, ())})
+
+    def of_import(self, module: str, lines: Iterable[int]) -> list[str]:
+        """Give the tests of what runs at the import: which those are nobody can tell.
+
+        First those that run some lines, which name what is changed, and those of the module's own file;
+        then those that run any line of it; then all others.
+        """
+        own = [test for test in self.costs if _is_own(test, module)]
+        any_line = self.of(module, self.tests.get(module, {}))
+        near = self._sorted(module, {*self.of(module, lines), *own})
+        return list(dict.fromkeys([*near, *any_line, *self._sorted(module, set(self.costs))]))
+
+    def _sorted(self, module: str, tests: set[str]) -> list[str]:
+        return sorted(tests, key=lambda test: (not _is_own(test, module), self.costs[test], test))
 
 
-def lines_of(table: Table, children: Children) -> Lines:
-    """Give what was measured, and measure what has changed since."""
+def _is_own(test: str, module: str) -> bool:
+    return Path(test.partition("::")[0]).stem == f"test_{module.rpartition('.')[2]}"
+
+
+def lines_of(table: Table, files: Sequence[str], children: Children) -> Lines:
+    """Give what was measured of some files of tests, and measure what has changed since."""
     sources = table.sources()
     kept_in = FOLDER / "mutants-lines.json"
     kept: dict[str, Any] = json.loads(kept_in.read_text()) if kept_in.exists() else {}
     of_sources = b"".join(path.read_bytes() for path in sources.values())
-    now: dict[str, Any] = {}
+    digests = {file: hashlib.sha256(of_sources + Path(file).read_bytes()).hexdigest() for file in files}
+    stale = [file for file in files if kept.get(file, {}).get("digest") != digests[file]]
 
-    def then(file: str, digest: str, found: Any, became: str) -> None:
+    def then(measured_files: Sequence[str], found: Any, became: str) -> None:
         if found is None:
-            raise SystemExit(f"{file} cannot be measured: {became}")
+            raise SystemExit(f"{', '.join(measured_files)} cannot be measured: {became}")
         for test in found["failed"]:
             print(f"{test} fails without any change, and is not asked", file=sys.stderr)
-        now[file] = {"digest": digest, **found}
+        for file in measured_files:
+            tests = {test: told for test, told in found["tests"].items() if test.startswith(f"{file}::")}
+            failed = [test for test in found["failed"] if test in tests]
+            kept[file] = {"digest": digests[file], "tests": tests, "failed": failed}
+        left = sum(kept.get(file, {}).get("digest") != digests[file] for file in files)
+        print(f"measured {', '.join(measured_files)}; {left} files are left", file=sys.stderr)
+        FOLDER.mkdir(exist_ok=True)
+        kept_in.write_text(json.dumps(kept))
 
-    for file in table.test_files():
-        digest = hashlib.sha256(of_sources + Path(file).read_bytes()).hexdigest()
-        if kept.get(file, {}).get("digest") == digest:
-            now[file] = kept[file]
-        else:
-            work = functools.partial(measured, test_file=file, sources=sources)
-            children.add(work, MEASURE_SECONDS, functools.partial(then, file, digest))
+    for begin in range(0, len(stale), FILES_TOGETHER):
+        together = stale[begin : begin + FILES_TOGETHER]
+        work = functools.partial(measured, test_files=together, sources=sources)
+        children.add(work, MEASURE_SECONDS, functools.partial(then, together))
     children.run()
-    FOLDER.mkdir(exist_ok=True)
-    kept_in.write_text(json.dumps(now))
     costs: dict[str, float] = {}
     tests: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for found in now.values():
+    for found in (kept[file] for file in files):
         for test, (cost, masks) in found["tests"].items():
             if test not in found["failed"]:
                 costs[test] = cost
                 for module, mask in masks.items():
                     for line in _bits(int(mask, 16)):
                         tests[module][line].append(test)
-    return Lines(costs, tests)
+    known = frozenset(test for file in files for test in kept[file]["tests"])
+    return Lines(costs, known, tests)
 
 
 def _bits(mask: int) -> Iterator[int]:
@@ -216,51 +241,73 @@ class Campaign:
     children: Children
     tried: list[Mutant] = field(default_factory=list)
 
-    def add(self, mutant: Mutant) -> None:
-        """Have one tried: first with the tests that are likely to notice it, then with all in the budget."""
-        tests = self._tests(mutant)
-        first: list[str] = []
-        later: list[str] = []
-        spent, files = 0.0, set[str]()
-        for test in tests:
-            spent += self.lines.costs[test]
-            file = test.partition("::")[0]
-            if spent <= FIRST_SECONDS and (file in files or len(files) < FIRST_FILES) and not later:
-                first.append(test)
-                files.add(file)
-            elif spent <= self.budget_s or not first:
-                later.append(test)
-        mutant.tests = len(first) + len(later)
-        self._try(mutant, [stage for stage in (first, later) if stage], is_next=False)
+    def run(self, mutants: Sequence[Mutant]) -> None:
+        """Try all: first by a few tests in a warm process, then what is left by all in the budget."""
+        tests = [self._tests(mutant) for mutant in mutants]
+        orders = [
+            Order(
+                mutant.module,
+                mutant.path,
+                functools.partial(_changed, mutant),
+                first,
+                3 * sum(map(self.lines.costs.__getitem__, first)) + SPARE_SECONDS,
+            )
+            for mutant, of_it in zip(mutants, tests, strict=True)
+            for first in [self._within(of_it, FIRST_SECONDS)]
+        ]
+        descriptor = os.dup(2)
+
+        def tell(text: str) -> None:
+            os.write(descriptor, f"{text}\n".encode())
+
+        def then(found: Any, became: str) -> None:
+            if found is None:
+                raise SystemExit(f"nothing can be sifted: {became}")
+            for mutant, of_it, by in zip(mutants, tests, found, strict=True):
+                if by is None:
+                    self._try(mutant, self._within(of_it, self.budget_s))
+                else:
+                    self._end(mutant, by)
+
+        work = functools.partial(sifted, orders=orders, width=self.children.width, tell=tell)
+        self.children.add(work, SIFT_SECONDS, then)
+        self.children.run()
+
+    def _within(self, tests: Sequence[str], seconds: float) -> list[str]:
+        """Give the first of some tests, as many as take so long."""
+        spent = itertools.accumulate(map(self.lines.costs.__getitem__, tests))
+        return [
+            test
+            for place, (test, cost) in enumerate(zip(tests, spent, strict=True))
+            if cost <= seconds or not place
+        ]
 
     def _tests(self, mutant: Mutant) -> list[str]:
-        change, module = mutant.change, mutant.module
-        if change.tested_by and (tests := self.lines.of(module, change.tested_by)):
+        change = mutant.change
+        if change.tested_by and (tests := self.lines.of(mutant.module, change.tested_by)):
             return tests
         named = lines_naming(ast.parse(mutant.path.read_text()), change.names)
-        return (named and self.lines.of(module, named)) or self.lines.of(module, frozenset())
+        return self.lines.of_import(mutant.module, named)
 
-    def _try(self, mutant: Mutant, stages: list[list[str]], *, is_next: bool) -> None:
-        if not stages:
+    def _try(self, mutant: Mutant, tests: list[str]) -> None:
+        mutant.tests = len(tests)
+        if not tests:
             self._end(mutant, None)
             return
 
         def then(found: Any, became: str) -> None:
-            by = (became if became == "time" else f"end: {became[-200:]}") if found is None else found["by"]
-            if by is None:
-                self._try(mutant, stages[1:], is_next=True)
-            else:
-                self._end(mutant, by)
+            self._end(mutant, became[-200:] if found is None else found["by"])
 
         work = functools.partial(
             tried,
             name=mutant.module,
             source=mutant.path,
-            changed=lambda: changed(mutant.path.read_text(), mutant.number),
-            tests=stages[0],
+            changed=functools.partial(_changed, mutant),
+            tests=tests,
+            known=self.lines.known,
         )
-        seconds = 3 * sum(map(self.lines.costs.__getitem__, stages[0])) + SPARE_SECONDS
-        self.children.add(work, seconds, then, is_next=is_next)
+        seconds = 3 * sum(map(self.lines.costs.__getitem__, tests)) + SPARE_SECONDS
+        self.children.add(work, seconds, then)
 
     def _end(self, mutant: Mutant, by: str | None) -> None:
         mutant.by = by
@@ -270,6 +317,10 @@ class Campaign:
         if len(self.tried) % 50 == 0:
             noticed = sum(tried.by is not None for tried in self.tried)
             print(f"{len(self.tried)} tried, {noticed} noticed", file=sys.stderr)
+
+
+def _changed(mutant: Mutant) -> ast.Module:
+    return changed(mutant.path.read_text(), mutant.number)
 
 
 def drawn(table: Table, modules: Sequence[str], sample: int, seed: int) -> list[Mutant]:
@@ -292,6 +343,7 @@ def main(arguments: Sequence[str] | None = None, table: Table = TABLE) -> int:
     parser.add_argument(
         "--module", action="append", default=[], help="only these: core, core.retry; may be repeated"
     )
+    parser.add_argument("--tests", action="append", default=[], help="only these folders of tests")
     parser.add_argument("--jobs", type=int, default=2, help="how many processes at a time")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of tests for each change")
     asked = parser.parse_args(arguments)
@@ -299,10 +351,9 @@ def main(arguments: Sequence[str] | None = None, table: Table = TABLE) -> int:
     children = Children(asked.jobs)
     mutants = drawn(table, asked.module, asked.sample, asked.seed)
     print(f"{len(mutants)} changes are drawn; measuring which tests run which line", file=sys.stderr)
-    campaign = Campaign(table, lines_of(table, children), asked.budget, children)
-    for mutant in mutants:
-        campaign.add(mutant)
-    children.run()
+    lines = lines_of(table, table.test_files(asked.tests), children)
+    campaign = Campaign(table, lines, asked.budget, children)
+    campaign.run(mutants)
     return _report(campaign, asked.seed, sys.argv[1:] if arguments is None else arguments)
 
 

@@ -229,13 +229,13 @@ def _other_constants(value: object) -> Iterator[ast.expr]:
     elif isinstance(value, int | float):
         yield ast.Constant(value + 1)
     elif isinstance(value, bytes):
-        yield ast.Constant(value + b"~")
+        yield ast.Constant(value + b"x")
     elif isinstance(value, str) and " " not in value:  # a sentence is for people
-        yield ast.Constant(value + "~")
+        yield ast.Constant(value + "x")
 
 
 def _is_left(node: ast.stmt) -> bool:
-    """Say whether a statement is for people, for types or for programmers alone."""
+    """Say whether a statement is for people, types, programmers or other versions of Python alone."""
     if isinstance(node, ast.Assert | ast.Import | ast.ImportFrom):
         return True
     if isinstance(node, ast.Expr):
@@ -247,7 +247,8 @@ def _is_left(node: ast.stmt) -> bool:
         )
         return isinstance(value, ast.Constant) or (by is not None and _last_name(by) in _LOGS)
     if isinstance(node, ast.If):
-        return "TYPE_CHECKING" in ast.unparse(node.test)
+        test = ast.unparse(node.test)  # the second decides for another Python than this
+        return "TYPE_CHECKING" in test or "version_info" in test
     if isinstance(node, ast.ClassDef):
         return any(_last_name(base) == "Protocol" for base in node.bases)
     if isinstance(node, Function):

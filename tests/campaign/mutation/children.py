@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import resource
@@ -19,8 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-WALL_SECONDS_MAX = 600.0
-"""How long a child may wait: its tests have bounds of their own, so that this is for what has none."""
+WALL_FACTOR = 30
+"""How much longer a child may take on the clock than on the processor, for which it may have to wait."""
+
+_PR_SET_PDEATHSIG = 1
 
 Work = Callable[[Path], Any]
 """What a child does, in a folder of its own."""
@@ -49,9 +52,9 @@ class Children:
     _waiting: deque[tuple[Work, float, Then]] = field(default_factory=deque)
     _running: dict[int, _Child] = field(default_factory=dict)
 
-    def add(self, work: Work, cpu_seconds: float, then: Then, *, is_next: bool = False) -> None:
+    def add(self, work: Work, cpu_seconds: float, then: Then) -> None:
         """Have *work* done when there is room, within so many seconds of the processor."""
-        (self._waiting.appendleft if is_next else self._waiting.append)((work, cpu_seconds, then))
+        self._waiting.append((work, cpu_seconds, then))
 
     def run(self) -> None:
         """Return when nothing is left to do; `Then` may add more."""
@@ -80,7 +83,7 @@ class Children:
         with contextlib.suppress(PermissionError):  # the child was first, and is past that
             os.setpgid(pid, pid)
         end = os.pidfd_open(pid)
-        self._running[end] = _Child(pid, folder, time.monotonic() + WALL_SECONDS_MAX, then)
+        self._running[end] = _Child(pid, folder, time.monotonic() + WALL_FACTOR * cpu_seconds, then)
 
     def _reap(self, end: int, *, is_late: bool) -> None:
         child = self._running.pop(end)
@@ -103,6 +106,7 @@ class Children:
 def _do(work: Work, folder: Path, cpu_seconds: float) -> None:
     """In a child: do its work, and leave what it gave where the parent looks."""
     os.setpgid(0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     seconds = int(cpu_seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

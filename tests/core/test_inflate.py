@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from onceward.core.errors import BodyMalformed, BodyTooLarge
-from onceward.core.inflate import can_inflate, inflated, is_encoded
+from onceward.core.inflate import MEMBERS_MAX, can_inflate, inflated, is_encoded
 from onceward.core.messages import HttpRequest
 from onceward.sources.parts.body import DECODED_BYTES_MAX, decoded_body
 
@@ -63,19 +63,30 @@ def test_a_source_reads_what_is_inside(encoding: str, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("encoding", "body"),
     [
-        gzip.compress(TEXT)[:-4],
-        gzip.compress(TEXT)[:12] + b"\xff" * 20,
-        gzip.compress(TEXT) + b"more",
-        gzip.compress(b"") * 65,
-        gzip.compress(bytes(DECODED_BYTES_MAX + 1)),
+        ("gzip", gzip.compress(TEXT)[:-4]),
+        ("gzip", gzip.compress(TEXT)[:12] + b"\xff" * 20),
+        ("gzip", gzip.compress(TEXT) + b"more"),
+        ("gzip", gzip.compress(TEXT) + gzip.compress(b"") * 64),
+        ("gzip", gzip.compress(bytes(DECODED_BYTES_MAX + 1))),
+        ("deflate", zlib.compress(TEXT) + zlib.compress(TEXT)),
     ],
-    ids=["cut", "damaged", "followed", "members", "bomb"],
+    ids=["cut", "damaged", "followed", "members", "bomb", "twice"],
 )
-def test_a_source_calls_what_cannot_be_decoded_malformed(body: bytes) -> None:
+def test_a_source_calls_what_cannot_be_decoded_malformed(encoding: str, body: bytes) -> None:
     with pytest.raises(BodyMalformed):
-        decoded_body(request(body, "gzip"))
+        decoded_body(request(body, encoding))
+
+
+def test_as_many_members_are_read_as_are_allowed() -> None:
+    body = gzip.compress(b"") * (MEMBERS_MAX - 1) + gzip.compress(TEXT)
+
+    assert inflated("gzip", body, len(TEXT)) == TEXT
+
+
+def test_deflate_may_come_without_its_head() -> None:
+    assert inflated("deflate", zlib.compress(TEXT)[2:-4], len(TEXT)) == TEXT
 
 
 def test_no_more_is_made_than_is_allowed() -> None:

@@ -40,6 +40,10 @@ ROW = NoticeRow(
 )
 
 
+def secret_of(length: int) -> str:
+    return "whsec_" + base64.b64encode(bytes(length)).decode()
+
+
 def read(value: object) -> tuple[NoticeAddress, ...]:
     return resolve(SETTINGS, {}, {"ONCEWARD_NOTICES": value}).notices or ()  # type: ignore[dict-item]
 
@@ -74,6 +78,10 @@ def test_an_address_shows_neither_its_path_nor_a_secret() -> None:
         (URL, "The notice address https://ops.example/… has 0 secrets"),
         (f"{URL} {' '.join([SECRET] * 6)}", "The notice address https://ops.example/… has 6 secrets"),
         (f"{URL} whsec_", "Secret 1 of the notice address https://ops.example/… is none"),
+        (f"{URL} {SECRET[:9]}#{SECRET[9:]}", "Secret 1 of the notice address https://ops.example/… is none"),
+        (f"{URL} {secret_of(23)}", "Secret 1 of the notice address https://ops.example/… is none"),
+        (f"{URL} {secret_of(65)}", "Secret 1 of the notice address https://ops.example/… is none"),
+        (f"https://ops.example:0/ {SECRET}", "A notice address is none that can be posted to"),
         (f"{URL} {SECRET} whsec_####", "Secret 2 of the notice address https://ops.example/… is none"),
         (f"https:///hooks {SECRET}", "A notice address is none that can be posted to"),
         (f"https://user:s3cr3t@ops.example/ {SECRET}", "A notice address is none that can be posted to"),
@@ -94,6 +102,14 @@ def test_what_cannot_be_told_is_refused_without_showing_a_secret(value: str, wha
     assert str(caught.value).startswith(what)
     assert "s3cr3t" not in str(caught.value)
     assert SECRET[6:] not in str(caught.value)
+
+
+def test_as_many_addresses_and_secrets_are_taken_as_are_allowed() -> None:
+    secrets = [secret_of(length) for length in (24, 32, 48, 63, 64)]
+
+    found = read(" ".join(f"https://{number}.example {' '.join(secrets)}" for number in range(10)))
+
+    assert [address.secrets for address in found] == [tuple(secrets)] * 10
 
 
 @pytest.mark.parametrize("value", [7, [URL], {"url": URL}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,8 +21,8 @@ NOW = 1_750_000_000_000
 
 
 def run_row(state: RunState = RunState.COMPLETED, **changes: Any) -> RunRow:
-    values = {"started_at": NOW, "fence": 3, **changes}
-    return RunRow("run_1", "buy", "start/buy", "evt", NOW, state, **values)
+    values: dict[str, Any] = {"run_id": "run_1", "event_id": "evt", "started_at": NOW, "fence": 3, **changes}
+    return RunRow(workflow="buy", source="start/buy", created_at=NOW, state=state, **values)
 
 
 def step(name: str, seq: int, state: StepState = StepState.DONE, **changes: Any) -> StepRow:
@@ -30,7 +31,13 @@ def step(name: str, seq: int, state: StepState = StepState.DONE, **changes: Any)
 
 
 def plan_of(
-    run: RunRow, rows: list[StepRow], choice: Choice = NOTHING_KEPT, *, now: int = NOW, **more: Any
+    run: RunRow,
+    rows: list[StepRow],
+    choice: Choice = NOTHING_KEPT,
+    *,
+    now: int = NOW,
+    children: Sequence[RunRow] = (),
+    **more: Any,
 ) -> Plan:
     kept = kept_rows(run.run_id, rows, choice, is_for_replay=False)
     reply = decide(Verb.RESTART, run, now=now, actor="a", audit_id="x", copies=kept).reply
@@ -41,7 +48,7 @@ def plan_of(
         reply=reply,
         reopened=(),
         kept={row.key for row in kept},
-        children=(),
+        children=children,
         choice=choice,
         now=now,
         namespace="default",
@@ -112,6 +119,28 @@ def test_a_forgotten_key_is_warned_of_only_where_it_stays_the_same() -> None:
     assert fresh.token != late.token
 
 
+def test_a_key_of_the_business_is_the_same_in_every_run_of_the_event() -> None:
+    rows = [step("charge", 1, key_scope="business"), step("mail", 2)]
+
+    first, again = (plan_of(run_row(run_id=run_id), rows).steps for run_id in ("run_1", "run_2"))
+    other = plan_of(run_row(event_id="evt_2"), rows).steps
+
+    assert [one.keeps_key for one in first] == [True, False]
+    assert first[0].key == again[0].key != other[0].key
+    assert first[1].key != again[1].key
+
+
+def test_it_is_said_when_what_is_kept_was_saved_after_what_runs_again() -> None:
+    rows = [step("book", 1), step("charge", 2), step("mail", 3)]
+
+    def said(*kept: str) -> list[str]:
+        return plan_of(run_row(), rows, Choice(keep=kept)).warnings
+
+    assert said("book", "charge") == []
+    (warning,) = said("book", "mail")
+    assert warning.startswith("'mail' would be kept though 'charge', saved before, runs again")
+
+
 def test_the_key_of_a_copy_is_that_of_where_it_was_saved() -> None:
     rows = [step("charge", 1)]
     own = plan_of(run_row(), rows).steps[0].key
@@ -179,6 +208,22 @@ def test_a_token_stands_for_one_plan_only() -> None:
             for form in (given, given.token):
                 with pytest.raises(StateConflict, match="Make a new plan"):
                     check_acknowledged(form, plan)
+
+
+def test_a_plan_is_told_in_lines_that_say_what_happens_again_outside() -> None:
+    rows = [step("book", 1), step("charge", 2), step("note", 3, kind="transaction")]
+    child = run_row(RunState.RUNNING, run_id="run_2", is_called=True)
+
+    told = str(plan_of(run_row(), rows, Choice(keep=("book", "note")), children=(child,)))
+
+    assert told.splitlines()[1:] == [
+        "  book    kept        outside",
+        "  charge  runs again  outside AGAIN",
+        "  note    kept        own database",
+        "  run run_2 of 'buy' (running): cancelled",
+        "  ! 'note' would be kept though 'charge', saved before, runs again: "
+        "what is kept may not fit what comes of it.",
+    ]
 
 
 def test_the_plan_of_another_run_is_none() -> None:

@@ -65,6 +65,23 @@ def test_without_arguments_and_environment_the_defaults_hold() -> None:
     )
 
 
+def test_numbers_have_the_bounds_that_users_know() -> None:
+    assert {
+        setting.name: (setting.show(setting.minimum), setting.show(setting.maximum)) for setting in NUMBERS
+    } == {
+        "concurrency": ("1", "100000"),
+        "lease": ("200ms", "1d"),
+        "poll": ("10ms", "10m"),
+        "linger": ("0s", "1m"),
+        "body_bytes_max": ("1KiB", "256MiB"),
+        "value_bytes_max": ("1KiB", "256MiB"),
+        "drain": ("0s", "1d"),
+        "threads": ("1", "1000"),
+        "port": ("0", "65535"),
+        "metrics_port": ("0", "65535"),
+    }
+
+
 def test_every_setting_of_the_table_is_an_attribute_and_the_other_way_round() -> None:
     assert [setting.field for setting in SETTINGS] == [field.name for field in fields(Settings)]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from onceward.core.walk import first_difference, first_fault, path_text
+from onceward.core.walk import DEPTH_MAX, first_difference, first_fault, path_text
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 
@@ -53,6 +54,21 @@ def test_a_difference_that_python_or_a_sloppy_check_would_miss_is_found(
 
     assert found is not None
     assert found.path == path
+
+
+@pytest.mark.parametrize(("nested", "is_a_key"), [(frozenset, False), (tuple, True), (tuple, False)])
+def test_what_nests_too_deeply_is_found_in_keys_elements_and_parts(
+    nested: Callable[[list[Any]], Any], is_a_key: bool
+) -> None:
+    def deep(levels: int) -> Any:
+        value: Any = 1
+        for _ in range(levels):
+            value = nested([value])
+        return {value: 1} if is_a_key else value
+
+    most = DEPTH_MAX - is_a_key
+    assert first_difference(deep(most), deep(most)) is None
+    assert first_difference(deep(most + 1), deep(most + 1)) is not None
 
 
 def test_the_same_values_have_no_difference() -> None:

@@ -48,6 +48,9 @@ AMBIGUOUS = tuple(
     f"{kind}.after_commit" for kind in ("accept", "claim", "save", "sleep", "release", "takeover", "end")
 )
 BROKEN = re.compile(r"AssertionError|Traceback \(most recent call last\)|violates check constraint")
+CUT_OFF = "timeout graceful shutdown exceeded"
+"""What the HTTP server says to a request that did not end within the time for draining, and shows where it was."""
+
 READY = {"serve": r"http://127\.0\.0\.1:(\d+)", "worker": r"at once()"}
 
 
@@ -234,9 +237,10 @@ class Fleet:
 
     def _read(self, process: Process) -> None:
         """Look at a log for what should not be in any."""
-        found = BROKEN.search(process.text())
-        if found:
-            self.found.append(f"log {process.log.name} has: {process.text()[found.start() :][:600]}")
+        for line in process.text().splitlines():
+            is_cut_off = "uvicorn.error" in line and line.endswith(CUT_OFF)
+            if BROKEN.search(line) and not is_cut_off:
+                self.found.append(f"log {process.log.name} has: {line[:200]} … {line[-800:]}")
 
     def _blame(self, slot: Slot, process: Process, what: str) -> None:
         self.found.append(

@@ -200,10 +200,13 @@ class _World:
         self.tell("faults have stopped")
         self.senders.stop()
         self.clients.stop(STUCK_S)
+        self.tell("nothing new is asked for")
         self._rest()
+        self.tell("everything is at rest")
         self._is_over.set()
         watch.join()
         self.fleet.close()
+        self.tell("every process has stopped")
         self._judge()
 
     # --- the time without faults --------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections import Counter
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pause", type=float, default=0.2, help="longest pause of a sender, in seconds")
     parser.add_argument("--every", type=float, nargs=2, default=(2.0, 20.0), help="seconds between faults")
     asked = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends all that was started, too
     counts: Counter[str] = Counter()
     violations: list[str] = []
     began, left, seed = time.monotonic(), asked.seconds, asked.seed

@@ -24,6 +24,10 @@ RECENT = 60
 """How many of the newest events clients choose from; older runs have ended for long."""
 
 
+Answered = tuple[bool, str, str, int, str, int]
+"""Of an `Action` from ``is_refused`` to ``ns``."""
+
+
 class Refused(Exception):
     """The answer to a verb that does not apply."""
 
@@ -181,30 +185,25 @@ class Clients:
             else:
                 self._keep(Action(verb, run_id, request_id, *reply))
 
-    def _by_library(self, verb: str, run_id: str, request_id: str) -> tuple[bool, str, int, str, int]:
+    def _by_library(self, verb: str, run_id: str, request_id: str) -> Answered:
         handle = self._app.sync.run(run_id)
         if verb == "replay":
             made = handle.replay(request_id=request_id).run_id
-            return False, "", 0, made, time.monotonic_ns()
+            return False, "", "", 0, made, time.monotonic_ns()
         if verb == "restart":
             reply = handle.restart(acknowledge=True, request_id=request_id)
         else:
             reply = getattr(handle, verb)()
-        return False, str(reply.state), reply.generation, "", time.monotonic_ns()
+        return False, str(reply.effect), str(reply.state), reply.generation, "", time.monotonic_ns()
 
-    def _by_http(self, verb: str, run_id: str, request_id: str) -> tuple[bool, str, int, str, int]:
+    def _by_http(self, verb: str, run_id: str, request_id: str) -> Answered:
         asked: dict[str, Any] = {"request_id": request_id} if verb in ("restart", "replay") else {}
         if verb == "restart":
             asked["plan"] = "acknowledged"
         told = self.ask("POST", f"/runs/{run_id}/{verb}", asked)
         made = str(told["run_id"]) if verb == "replay" else ""
-        return (
-            False,
-            "" if made else str(told["state"]),
-            int(told["generation"] or 0),
-            made,
-            time.monotonic_ns(),
-        )
+        state, generation = told["state"] or "", told["generation"] or 0
+        return False, told["effect"], state, generation, made, time.monotonic_ns()
 
     def ask(self, method: str, path: str, body: Any) -> Any:
         """Make one call of the REST API at any server.

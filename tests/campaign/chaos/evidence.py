@@ -70,6 +70,7 @@ class Action(NamedTuple):
 
     Attributes:
         request_id: what makes it happen once; sent again after a lost reply.
+        effect: what it did, by the table of states and verbs.
         state: of the run, as the reply has it.
         generation: likewise.
         made: the run that a replay or a start gave.
@@ -81,6 +82,7 @@ class Action(NamedTuple):
     run_id: str
     request_id: str = ""
     is_refused: bool = False
+    effect: str = ""
     state: str = ""
     generation: int = 0
     made: str = ""

@@ -48,6 +48,9 @@ AMBIGUOUS = tuple(
     f"{kind}.after_commit" for kind in ("accept", "claim", "save", "sleep", "release", "takeover", "end")
 )
 BROKEN = re.compile(r"AssertionError|Traceback \(most recent call last\)|violates check constraint")
+LEASE_LOST = "lost its lease"
+"""What the log says of it, whoever notices; on a busy host it happens without any fault."""
+
 CUT_OFF = "timeout graceful shutdown exceeded"
 """What the HTTP server says to a request that did not end within the time for draining, and shows where it was."""
 
@@ -78,6 +81,7 @@ class Slot:
     not_before: float = 0.0
     drains_since: float = 0.0
     stopped_ns: int = 0
+    read_to: int = 0  # bytes of its log
 
 
 @dataclass
@@ -193,15 +197,38 @@ class Fleet:
             found = re.search(READY[slot.kind], process.text())
             if found:
                 slot.is_ready, slot.port = True, int(found[1] or 0)
-        elif slot.drains_since and now - slot.drains_since > DRAIN_S_MAX and not slot.stopped_ns:
+        else:
+            self._listen(slot, process)
+        if process is not None and slot.drains_since and now - slot.drains_since > DRAIN_S_MAX:
+            self._cut_off(slot, process)
+
+    def _cut_off(self, slot: Slot, process: Process) -> None:
+        """End a process that should have drained by now."""
+        if slot.process is process and not slot.stopped_ns:
             self.counts["drains cut off"] += 1
             if self.is_calm:
                 self._blame(slot, process, f"did not stop within {DRAIN_S_MAX} s")
             self.kill(slot, 0.0)
 
+    def _listen(self, slot: Slot, process: Process) -> None:
+        """Hear from a process's log that a lease was lost, its own or another's."""
+        with process.log.open("rb") as log:
+            log.seek(slot.read_to)
+            said = log.read()
+        slot.read_to += len(said)
+        if LEASE_LOST.encode() in said:
+            self.lease_lost()
+
+    def lease_lost(self) -> None:
+        """Note that runs passed from one process to another, lately."""
+        self.counts["leases lost"] += 1
+        now = time.monotonic_ns()
+        self.faults.append(Fault("a lease was lost", now - self.aftermath_ns, now + self.aftermath_ns))
+
     def _start(self, slot: Slot) -> None:
         failpoint = "" if self.is_calm else self._failpoint()
         slot.is_armed, slot.is_to_end, slot.is_ready, slot.drains_since = bool(failpoint), False, False, 0.0
+        slot.read_to = 0
         more = ("--port", "0") if slot.kind == "serve" else ()
         slot.process = self.site.spawn(
             "-m", "onceward", slot.kind, APP, *more, failpoint=failpoint, is_afresh=False, **slot.env

@@ -17,6 +17,8 @@ Found = Iterator[str]
 LATE_NS = 1_000_000_000
 """How long after it goes on a stopped process may still begin what it was about to."""
 
+NEW_GENERATION = "new generation"
+
 CANCEL_NS = 2_000_000_000
 """How long after the reply to a verb a busy host may take from a body's last question to its first line."""
 
@@ -257,22 +259,23 @@ def _cancels_are_kept(seen: Evidence) -> Found:
 
 
 def _restarts_are_counted(seen: Evidence) -> Found:
-    """A restart that was answered is one generation, however often it was sent; the older ones begin nothing."""
-    done: dict[str, dict[str, Action]] = defaultdict(dict)
-    unknown: dict[str, set[str]] = defaultdict(set)
+    """A restart is one generation, however often it was sent; two at once may be one. The older ones begin nothing."""
+    done: dict[str, list[Action]] = defaultdict(list)
+    asked: dict[str, set[str]] = defaultdict(set)
     for action in seen.actions:
-        if action.verb == "restart" and not action.is_known:
-            unknown[action.run_id].add(action.request_id)
-        elif action.verb == "restart" and not action.is_refused:
-            earlier = done[action.run_id].setdefault(action.request_id, action)
-            if earlier.generation != action.generation:
-                yield f"restart {action.request_id} of run {action.run_id} was two: {earlier} and {action}"
+        if action.verb == "restart" and not action.is_refused:
+            asked[action.run_id].add(action.request_id)
+            if action.effect == NEW_GENERATION:
+                done[action.run_id].append(action)
     for run_id, row in seen.runs.items():
-        count, more = len(done[run_id]), len(unknown[run_id])
-        if not count <= row["generation"] - 1 <= count + more:
-            yield f"run {run_id} is in generation {row['generation']} after {count} restarts"
+        told = [action.generation for action in done[run_id]]
+        if len({action.request_id for action in done[run_id]}) != len(told) or len(set(told)) != len(told):
+            yield f"run {run_id} was restarted by {[(one.request_id, one.generation) for one in done[run_id]]}"
+        # Where the first reply was lost, the next says that it was done before; so it does to who joined another.
+        if not len(told) <= row["generation"] - 1 <= len(asked[run_id]):
+            yield f"run {run_id} is in generation {row['generation']} after {len(told)} restarts"
     for note in _begins(seen):
-        for action in done.get(note.run_id, {}).values():
+        for action in done.get(note.run_id, ()):
             is_old = note.generation < action.generation and note.ns > action.ns + CANCEL_NS
             if is_old and not _is_late(seen, note):
                 yield f"run {note.run_id} began {note.place} after it had been restarted"

@@ -7,6 +7,7 @@ the judge looks at what was seen from outside (safety first, then liveness).
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import secrets
 import shutil
@@ -29,7 +30,7 @@ from tests.attack.test_server_clock import FAKED
 from tests.campaign.chaos.clients import Clients, orders_of
 from tests.campaign.chaos.evidence import Evidence
 from tests.campaign.chaos.faults import Backend, Faults
-from tests.campaign.chaos.fleet import DRAIN_S, Fleet, Slot, clock_file
+from tests.campaign.chaos.fleet import DRAIN_S, LEASE_LOST, Fleet, Slot, clock_file
 from tests.campaign.chaos.judge import judge
 from tests.campaign.chaos.senders import Senders, types_of
 
@@ -89,11 +90,37 @@ def play(plan: Plan, tell: Any = lambda _: None) -> Outcome:
         lease = f"{int(plan.lease_s * 1000)}ms"
         env = {"ONCEWARD_LEASE": lease, "ONCEWARD_DRAIN": f"{DRAIN_S}s", "ONCEWARD_TEST_SECRET": secret}
         site = stack.enter_context(Site(url, home, env))
-        _World(plan, site, backend, secret, outcome, tell).play()
+        world = _World(plan, site, backend, secret, outcome, tell)
+        with _heard(world.fleet):
+            world.play()
     if not outcome.violations:
         shutil.rmtree(home)
         outcome.home = None
     return outcome
+
+
+class _Ear(logging.Handler):
+    """Hears what this process, which steers runs and takes over those of the dead, says of lost leases."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__()
+        self.fleet = fleet
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if LEASE_LOST in record.getMessage():
+            self.fleet.lease_lost()
+
+
+@contextlib.contextmanager
+def _heard(fleet: Fleet) -> Iterator[None]:
+    logger, ear = logging.getLogger("onceward"), _Ear(fleet)
+    logger.addHandler(ear)
+    propagated, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.removeHandler(ear)
+        logger.propagate = propagated
 
 
 @contextlib.contextmanager

@@ -61,6 +61,7 @@ campaign: $(DEV) ## The long tiers, hours: a million seeds, every property and k
 	@scripts/services.sh
 	$(PYTHON_BIN) -m onceward.testing.simulate --seeds $(CAMPAIGN_SEEDS) --from $(FROM)
 	$(PYTHON_BIN) -m tests.campaign.mutants --module core --seed $(FROM)
+	for store in postgres sqlite; do ONCEWARD_TEST_TIER=campaign $(PYTHON_BIN) -m tests.campaign.chaos --store $$store --seconds 7200; done
 	ONCEWARD_TEST_TIER=campaign $(PYTHON_BIN) -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup --timeout 0 $(ARGS)
 
 .PHONY: docs

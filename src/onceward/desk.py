@@ -294,8 +294,15 @@ class Desk:
                 reply = await self.planner.joined(restart, first, run)
             if reply is not None:
                 # By this very request, if it came twice at once.
-                is_ours = request_id is not None and await self._is_done(request_id, verb, run_id)
-                return steering.done_before(run) if is_ours else reply
+                if request_id is not None and await self._is_done(request_id, verb, run_id):
+                    return steering.done_before(run)
+                if not reply.is_done_before:
+                    # Asked again, it would find nobody to join, and do it a second time.
+                    told = reply.text if restart is None else restart.detail
+                    asked_by = request_id if restart is None else restart.consent.request_id
+                    if asked_by is not None:
+                        await self._note(verb, run_id, actor, told, request_id)
+                return reply
             agreed = ([], None, None) if restart is None else await self.planner.agreed(restart, run)
             if agreed is None:
                 continue
@@ -338,10 +345,7 @@ class Desk:
                 decision = dataclasses.replace(decision, reply=dataclasses.replace(decision.reply, text=said))
             if decision.steer is None:
                 if request_id is not None:
-                    now, audit_id = worker.now_ms(), str(worker.ids.uuid7())
-                    text = decision.reply.text
-                    noted = AuditRow(audit_id, now, run_id, verb.value, actor, text, request_id)
-                    await worker.read(worker.store.add_audit, noted)
+                    await self._note(verb, run_id, actor, decision.reply.text, request_id)
                 return decision.reply
             if request_id is not None:
                 decision.steer.audit = msgspec.structs.replace(decision.steer.audit, request_id=request_id)
@@ -360,6 +364,15 @@ class Desk:
                     # Nobody tells the process that has it; but by then it begins nothing any more.
                     await asyncio.sleep(CONFIRMED_S + ON_THE_WAY_S)
                 return decision.reply
+
+    async def _note(
+        self, verb: Verb, run_id: str, actor: str, detail: str | None, request_id: str | None
+    ) -> None:
+        """Keep in the audit that a request was answered which changed nothing, so that it stays so."""
+        worker = self._worker()
+        audit_id = str(worker.ids.uuid7())
+        row = AuditRow(audit_id, worker.now_ms(), run_id, verb.value, actor, detail, request_id)
+        await worker.read(worker.store.add_audit, row)
 
     async def _is_done(self, request_id: str, verb: Verb, run_id: str) -> bool:
         """Say whether a request has its entry in the audit.

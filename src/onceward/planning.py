@@ -58,6 +58,11 @@ class Anew:
         plan = self.consent.plan
         return plan.token if isinstance(plan, Plan) else plan
 
+    @property
+    def detail(self) -> str | None:
+        """Give what the audit keeps of a restart."""
+        return detail_of(self.choice, self.token, self.consent.request_id)
+
 
 @dataclass(frozen=True)
 class Answered:
@@ -288,7 +293,8 @@ class Planner:
                 means="This one would begin on its heels; nothing was changed.",
                 todo="Look at what the run does now, and make a new plan.",
             )
-        return Reply(run.run_id, Effect.JOIN, "joined the restart", run.state, run.generation, run.attempt)
+        stands = run.state, run.generation, run.attempt
+        return Reply(run.run_id, Effect.JOIN, "joined the restart", *stands, is_done_before=bool(of_request))
 
     async def agreed(self, restart: Anew, run: RunRow) -> tuple[list[StepRow], int | None, str | None] | None:
         """Give the records that a restart keeps, up to which record it knows, and what to note of it.
@@ -301,7 +307,7 @@ class Planner:
             ConfigError: the run has no such step, or it is no plan.
         """
         consent = restart.consent
-        detail = detail_of(restart.choice, restart.token, consent.request_id)
+        detail = restart.detail
         if consent.is_given and consent.plan is None and restart.choice.is_all:
             # Whatever the run saves meanwhile runs again too, and records that cannot be read are no hindrance.
             return [], None, detail

@@ -373,6 +373,43 @@ async def test_a_verb_from_two_apps_at_once_happens_once(store: str, state: RunS
             assert len({(reply.generation, reply.attempt) for reply in replies}) == 1
 
 
+async def test_a_restart_that_joined_another_is_not_done_when_it_is_asked_again(store: str) -> None:
+    """Its reply was lost: whoever asks again by the same request gets the same generation."""
+    async with staged(store) as stage:
+        run_id = await stage.into(S.COMPLETED)
+        look_together(stage)
+
+        async def ask(operator: int) -> Reply:
+            reply: Reply = await stage.do(Verb.RESTART, run_id, operator, request_id=f"request {operator}")
+            return reply
+
+        replies = await asyncio.gather(ask(0), ask(1))
+        again = [await ask(0), await ask(1)]
+
+        assert Counter(reply.effect for reply in replies) == {Effect.NEW_GENERATION: 1, Effect.JOIN: 1}
+        assert [(reply.generation, reply.is_done_before) for reply in again] == [(2, True), (2, True)]
+        assert (await stage.row(run_id)).generation == 2
+        assert [audit.verb for audit in await stage.audits(run_id)].count("restart") == 2
+
+
+async def test_a_retry_that_joined_another_is_not_done_when_it_is_asked_again(store: str) -> None:
+    async with staged(store) as stage:
+        run_id = await stage.into(S.FAILED)
+        look_together(stage)
+
+        async def ask(operator: int) -> Reply:
+            desk = stage.operators[operator]._desk
+            return await desk.steer(Verb.RETRY, run_id, actor="ann", request_id=f"request {operator}")
+
+        replies = await asyncio.gather(ask(0), ask(1))
+        await stage.work()
+        await stage.reach(run_id, S.FAILED)
+        again = [await ask(0), await ask(1)]
+
+        assert Counter(reply.effect for reply in replies) == {Effect.NEW_ATTEMPT: 1, Effect.JOIN: 1}
+        assert [(reply.attempt, reply.is_done_before) for reply in again] == [(2, True), (2, True)]
+
+
 # --- what follows a verb -----------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from onceward.testing.servers import PostgresServer
+from onceward.testing.servers import PostgresAddress, PostgresServer
 from tests.campaign import counters
 from tests.campaign.histories import models
 from tests.campaign.histories.cluster import NEMESES, Cluster
@@ -69,19 +69,22 @@ def cells(first: int, count: int, nemeses: Sequence[str], workloads: Sequence[st
 
 
 def run(
-    findings: Findings, chosen: Sequence[Cell], home: Path, server: PostgresServer | None = None
+    findings: Findings,
+    chosen: Sequence[Cell],
+    home: Path,
+    server: PostgresServer | PostgresAddress | None = None,
 ) -> Findings:
     """Make histories and judge them.
 
     Args:
         findings: where everything is counted.
         chosen: which ones.
-        home: an empty folder; it has a short path, since there are sockets in it.
+        home: a new folder; it has a short path, since there are sockets in it.
         server: where each cluster has a database of its own; None for SQLite.
     """
     for part, (nemesis, group) in enumerate(itertools.groupby(chosen, key=lambda cell: cell[1])):
         folder = home / str(part)
-        folder.mkdir()
+        folder.mkdir(parents=True)
         mine = list(group)
         dice = random.Random(f"{findings.seed}/{findings.store}/{nemesis}/{mine[0][0]}")
         with Cluster(findings.store, nemesis, folder, server, dice, findings.plant) as cluster:
@@ -113,6 +116,12 @@ def _one(findings: Findings, cluster: Cluster, cell: Cell) -> None:
     findings.counts["calls"] += len(seen)
     findings.counts["replies_lost"] += sum("reply" not in one for one in seen)
     for one in told:
+        import os
+
+        if os.environ.get("HDEBUG"):
+            findings.violations.append("")
+            print(number, one[0], _keep(findings, cell, one), file=sys.stderr, flush=True)
+            findings.violations.pop()
         judgement = judge(one[1], one[2])
         findings.counts["objects"] += 1
         findings.counts["looks"] += judgement.looks

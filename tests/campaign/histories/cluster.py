@@ -17,7 +17,7 @@ from typing import Any, Self, TextIO
 
 from onceward.testing import check_invariants
 from onceward.testing.server_home import free_port
-from onceward.testing.servers import PostgresServer, unique_name
+from onceward.testing.servers import PostgresAddress, PostgresServer, unique_name
 from onceward.testing.tcp_proxy import TcpProxy
 from tests.attack.site import Process, Site, pause
 from tests.campaign.histories import client as client_module
@@ -54,7 +54,12 @@ class Told:
 
     process: Process
     line: TextIO
-    record: Path
+    connection: socket.socket
+
+    def close(self) -> None:
+        for end in (self.line, self.connection):
+            with contextlib.suppress(OSError):  # what was written last to a process that was killed
+                end.close()
 
 
 class Cluster:
@@ -64,7 +69,7 @@ class Cluster:
         kind: ``sqlite`` or ``postgres``.
         nemesis: of `NEMESES`.
         home: an empty folder.
-        server: for a database of its own, if that is the kind.
+        server: for a database of its own, if that is the kind; one that is to go away must be ours.
         dice: draws when what is done.
         plant: a fault of `ordered.py`, or nothing.
     """
@@ -74,7 +79,7 @@ class Cluster:
         kind: str,
         nemesis: str,
         home: Path,
-        server: PostgresServer | None,
+        server: PostgresServer | PostgresAddress | None,
         dice: random.Random,
         plant: str = "",
     ) -> None:
@@ -129,9 +134,9 @@ class Cluster:
         except TimeoutError:
             raise AssertionError(f"a client has not come:\n{process.text()}") from None
         connection.settimeout(DONE_WITHIN_S)
-        line = connection.makefile("rw")
-        assert line.readline(), process.text()
-        return Told(process, line, record)
+        told = Told(process, connection.makefile("rw"), connection)
+        assert told.line.readline(), process.text()
+        return told
 
     # --- a history -----------------------------------------------------------------------------
 
@@ -139,9 +144,8 @@ class Cluster:
         """Give a client that nothing is done to."""
         doors = Doors(self.desk_module, self.ports, self.token)
         name = f"desk{self.histories}"
-        return Desk(
-            Client(doors, Record(self.home / f"seen-{name}"), name), self.desk_module.app.sync, self.notes
-        )
+        self.record = Record(self.home / f"seen-{name}")
+        return Desk(Client(doors, self.record, name), self.desk_module.app.sync, self.notes)
 
     def notes(self) -> list[Seen]:
         """Give the ledger's lines."""
@@ -193,6 +197,7 @@ class Cluster:
 
     def seen(self) -> list[Seen]:
         """Give what the clients saw in this history: each call with its reply, unless it is lost."""
+        self.record.close()
         calls: dict[str, dict[str, Any]] = {}
         for path in sorted(self.home.glob("seen-*")):
             for line in path.read_text().splitlines():
@@ -258,6 +263,7 @@ class Cluster:
         """Restart the server as after a crash, or hold the write lock for longer than a lease."""
         done.wait(self.dice.uniform(0.02, 0.3))
         if self.server is not None:
+            assert isinstance(self.server, PostgresServer), "others use this server"
             self.server.restart(immediate=True)
             return
         with contextlib.closing(sqlite3.connect(self.home / "ordered.db", timeout=10)) as stranger:
@@ -273,7 +279,7 @@ class Cluster:
             assert process.is_alive(), f"an instance ended by itself:\n{process.text()[-4000:]}"
         for number, client in enumerate(self.clients):
             if client is not None and not client.process.is_alive():
-                client.line.close()
+                client.close()
                 self.clients[number] = None
 
     def _renew(self) -> None:
@@ -281,7 +287,7 @@ class Cluster:
         for number, client in enumerate(self.clients):
             if client is not None:
                 client.process.kill()
-                client.line.close()
+                client.close()
                 self.clients[number] = None
         number = self.dice.randrange(SERVERS)
         self.servers[number].kill()
@@ -301,10 +307,12 @@ class Cluster:
         self._end()
 
     def _end(self) -> None:
+        for client in self.clients:
+            if client is not None:
+                client.close()
         self.site.__exit__(None, None, None)
         self.listener.close()
         if self.proxy is not None:
             self.proxy.stop()
         if self.server is not None:
             self.server.drop_database(self.direct.rpartition("/")[2])
-

@@ -58,8 +58,7 @@ class Key:
     Attributes:
         once: for how long a run holds it.
         clash: what the others get.
-        ends: how runs ended, as they stood in the end; an end is never left here, so that no other needs to
-            be tried.
+        ends: how each run ended; with it no other end needs to be tried, since none is ever left here.
     """
 
     once: str
@@ -111,16 +110,20 @@ class Key:
         before = got(line.told, name)
         if before is None:
             run, left = self._claim(line, name)
-            left = left._replace(told=put(left.told, name, (run, line.holder)))
+            before = (run, line.holder if run is None else None)  # who held it counts where it is told
+            left = left._replace(told=put(left.told, name, before))
+            is_again = False
         else:
-            (run, _), left = before, line
-        holder = line.holder if before is None else before[1]
+            left, is_again = line, True
+        run, holder = before
+        if run == name and self.ends and name not in self.ends:
+            return  # there is no such run
         if is_event:
-            yield ("runs", () if run is None else (run,), before is not None), left
+            yield ("runs", () if run is None else (run,), is_again), left
         elif run is None:
             yield ("taken", holder), left
         else:
-            yield ("run", run, before is not None or run != name), left
+            yield ("run", run, is_again or run != name), left
 
     def _claim(self, line: Line, name: str) -> tuple[str | None, Line]:
         """Give the run that stands for an event, if one does, and the line with it."""

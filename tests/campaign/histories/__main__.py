@@ -116,12 +116,6 @@ def _one(findings: Findings, cluster: Cluster, cell: Cell) -> None:
     findings.counts["calls"] += len(seen)
     findings.counts["replies_lost"] += sum("reply" not in one for one in seen)
     for one in told:
-        import os
-
-        if os.environ.get("HDEBUG"):
-            findings.violations.append("")
-            print(number, one[0], _keep(findings, cell, one), file=sys.stderr, flush=True)
-            findings.violations.pop()
         judgement = judge(one[1], one[2])
         findings.counts["objects"] += 1
         findings.counts["looks"] += judgement.looks

@@ -251,6 +251,7 @@ class Run:
         requests = at.requests | {request} if request else at.requests
         if "restart" in op.beside and at.generation > 1:
             yield from self._reply("join", at)
+            yield from self._reply("join", at._replace(requests=requests))
         if at.phase == "cancelling":
             yield NO_SUCH_PLACE, at
             return

@@ -14,6 +14,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
+from onceward.authoring.current import session_var
 from onceward.core import asked, errors
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
@@ -71,6 +72,7 @@ class App(Registry, Receiving, Sending, Promising):
         self._arguments: dict[str, Any] = {"store": store, **settings}
         self.settings: Settings = resolve(SETTINGS, self._arguments, os.environ)
         self._worker: Worker | None = None
+        self._leaving: Worker | None = None  # while it stops; for the steps that still run on it
         self._syncs: dict[int, SyncApp] = {}  # by process: a fork needs one of its own
         self._pid = 0
         self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
@@ -191,10 +193,14 @@ class App(Registry, Receiving, Sending, Promising):
         is_ours = self.is_open
         worker, self._worker = self._worker, None
         if worker is not None and is_ours:
-            if self._receiver is not None:
-                self._receiver.drain()
-            await self.refused.close(worker)
-            await worker.stop(grace_ms / 1000)
+            self._leaving = worker
+            try:
+                if self._receiver is not None:
+                    self._receiver.drain()
+                await self.refused.close(worker)
+                await worker.stop(grace_ms / 1000)
+            finally:
+                self._leaving = None
             await asyncio.to_thread(worker.store.close)
 
     async def __aenter__(self) -> Self:
@@ -279,6 +285,10 @@ class App(Registry, Receiving, Sending, Promising):
 
     def _opened(self) -> Worker:
         worker = self._worker
+        if worker is None and session_var.get() is not None:
+            # A step that is let finish while the app closes needs what it needed a moment before. Refused,
+            # it would fail for good, and its run with it, at a deploy.
+            worker = self._leaving
         if worker is None:
             raise errors.ConfigError(
                 "The app is not open.",

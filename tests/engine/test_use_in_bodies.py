@@ -1,4 +1,4 @@
-"""A step that is let finish while its app closes: it has the app as before, so that a deploy fails no run."""
+"""A step has the app for as long as it runs, also before it is open and while it closes: no deploy fails a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import psycopg
 import pytest
 
 from onceward import App, ConfigError, Context
-from tests.engine.running import make_app
+from onceward.core.ids import IdSource
+from onceward.core.model import ProcessRow
+from onceward.core.ports import Batch, Claim, Store
+from tests.engine.running import make_app, open_store
 from tests.engine.ways import file_of, plain_dsn
 from tests.helpers import eventually, eventually_async
 
@@ -102,3 +105,83 @@ async def test_a_body_has_the_app_while_it_closes(store_url: str, use: Callable[
         result = await app.run(run.run_id).result()
     assert result == ("works" if use in (looks, looks_plainly) else "emit/thing.made")
     assert len(tries) == 1
+
+
+class Slow(App):
+    """Does not come to the end of its opening before somebody says so."""
+
+    go_on = threading.Event()
+
+    def _make_store(self, draws: IdSource) -> Store:
+        store = super()._make_store(draws)
+        read = store.workflows
+
+        def workflows() -> Any:
+            assert self.go_on.wait(WITHIN_S)
+            return read()
+
+        store.workflows = workflows  # type: ignore[method-assign]
+        return store
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+async def test_a_body_of_a_run_that_is_taken_over_has_the_app_before_it_is_open(
+    store_url: str, use: Callable[[App, str], Any]
+) -> None:
+    app = Slow(store_url, poll="50ms", linger="20ms", drain="2s")
+    app.go_on = threading.Event()
+    was_open: list[bool] = []
+
+    async def body() -> str:
+        was_open.append(app.is_open)
+        try:
+            return str(await use(app, store_url))
+        finally:
+            app.go_on.set()
+
+    def plain_body() -> str:
+        was_open.append(app.is_open)
+        try:
+            return str(use(app, store_url))
+        finally:
+            app.go_on.set()
+
+    @app.workflow
+    async def works(ctx: Context) -> str:
+        if inspect.iscoroutinefunction(use):
+            return await ctx.step.run("works", body)
+        return await ctx.step.run("works", plain_body)
+
+    app.go_on.set()
+    await app.open(runs=False)
+    run = await app.start(works)
+    await app.close()
+    lose(store_url)
+    app.go_on.clear()
+    async with app:
+        assert await app.run(run.run_id).result() == (
+            "works" if use in (looks, looks_plainly) else "emit/thing.made"
+        )
+    assert was_open == [False]
+
+
+def lose(url: str) -> None:
+    """Be a process that claimed everything and died."""
+    with open_store(url) as store:
+        now = store.now_ms()
+        dead = ProcessRow(
+            process_id="p_dead",
+            epoch=1,
+            instance=None,
+            host="",
+            pid=1,
+            version="",
+            started_at=now,
+            lease_until=now - 1,
+        )
+        store.join(dead, [])
+        claimed = store.apply(
+            "p_dead", 1, Batch("batch", claims=[Claim(10, ("works",), now + 1_000)])
+        ).claimed
+        assert len(claimed) == 1

@@ -26,9 +26,10 @@ SCHEMA = "onceward"
 BROWSER_MODULES = ("acting", "inert", "keys", "live", "looks", "on_postgres", "reading", "site")
 TOGETHER = {
     *(f"tests/dashboard/test_{what}.py" for what in BROWSER_MODULES),
+    "tests/campaign/test_power.py",
     "tests/lifecycle/test_transaction_kills.py",
 }
-"""Modules whose tests share what takes a second to start, a browser or an interpreter with every driver."""
+"""Modules whose tests share what takes seconds to make: a browser, an interpreter with every driver, a recording."""
 
 _SIM = "tests/sim/test_"
 WORLDS = {

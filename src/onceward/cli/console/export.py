@@ -93,6 +93,10 @@ def _written(out: str) -> Iterator[BinaryIO]:
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
+            file.flush()
+            os.fsync(
+                file.fileno()
+            )  # else a power loss may leave the name with nothing, or half of it, behind it
         os.replace(part, out)
     except BaseException:
         with contextlib.suppress(OSError):

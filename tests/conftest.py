@@ -27,8 +27,12 @@ _WITH_PAGES = ("acting", "inert", "keys", "live", "looks", "on_postgres", "readi
 WITH_PAGES = {f"tests/dashboard/test_{what}.py": "browser" for what in _WITH_PAGES}
 """Modules whose tests open pages, which need a browser."""
 
-TOGETHER = {**WITH_PAGES, "tests/lifecycle/test_transaction_kills.py": "drivers"}
-"""Modules whose tests share what takes a second to start, a browser or an interpreter with every driver."""
+TOGETHER = {
+    **WITH_PAGES,
+    "tests/campaign/test_power.py": "recording",
+    "tests/lifecycle/test_transaction_kills.py": "drivers",
+}
+"""Modules whose tests share what takes seconds to make: a browser, a recording, an interpreter with every driver."""
 
 _SIM = "tests/sim/test_"
 WORLDS = {

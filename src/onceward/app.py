@@ -14,6 +14,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
+from onceward.authoring.current import session_var
 from onceward.core import asked, errors
 from onceward.core.duration import Duration, to_ms
 from onceward.core.ids import IdSource
@@ -71,6 +72,7 @@ class App(Registry, Receiving, Sending, Promising):
         self._arguments: dict[str, Any] = {"store": store, **settings}
         self.settings: Settings = resolve(SETTINGS, self._arguments, os.environ)
         self._worker: Worker | None = None
+        self._carrying: Worker | None = None  # from its start to its stop; what its runs use
         self._syncs: dict[int, SyncApp] = {}  # by process: a fork needs one of its own
         self._pid = 0
         self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
@@ -130,11 +132,11 @@ class App(Registry, Receiving, Sending, Promising):
         store = self._make_store(draws)
         try:
             await asyncio.to_thread(store.open, migrate=True)
+            self._pid = os.getpid()
             self._worker = await self._begin(store, entropy, runs=runs)
         except BaseException:
             await asyncio.to_thread(store.close)
             raise
-        self._pid = os.getpid()
         if self._receiver is not None:
             self._receiver.resume()
 
@@ -158,9 +160,11 @@ class App(Registry, Receiving, Sending, Promising):
             refresh_clock=clock.refresh,
         )
         self._wire(worker)
+        self._carrying = worker  # what it takes over may go on before it has come to the end of its start
         try:
             await worker.start()
         except BaseException:
+            self._carrying = None
             worker.abort()
             raise
         if self.settings.notify:
@@ -191,10 +195,13 @@ class App(Registry, Receiving, Sending, Promising):
         is_ours = self.is_open
         worker, self._worker = self._worker, None
         if worker is not None and is_ours:
-            if self._receiver is not None:
-                self._receiver.drain()
-            await self.refused.close(worker)
-            await worker.stop(grace_ms / 1000)
+            try:
+                if self._receiver is not None:
+                    self._receiver.drain()
+                await self.refused.close(worker)
+                await worker.stop(grace_ms / 1000)
+            finally:
+                self._carrying = None
             await asyncio.to_thread(worker.store.close)
 
     async def __aenter__(self) -> Self:
@@ -279,6 +286,10 @@ class App(Registry, Receiving, Sending, Promising):
 
     def _opened(self) -> Worker:
         worker = self._worker
+        if worker is None and session_var.get() is not None:
+            # A step that is let finish while the app closes, or goes on before it is open, needs the app as
+            # at any other time. Refused, it would fail for good, and its run with it, at a deploy.
+            worker = self._carrying
         if worker is None:
             raise errors.ConfigError(
                 "The app is not open.",

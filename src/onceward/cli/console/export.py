@@ -93,6 +93,8 @@ def _written(out: str) -> Iterator[BinaryIO]:
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
+            file.flush()
+            os.fsync(file.fileno())  # or a power loss could leave the name, and half of what is behind it
         os.replace(part, out)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from onceward import App, Context, Event, Pruned, Retention
 from onceward.core.errors import ConfigError
-from onceward.core.retention import Keep
-from onceward.testing import AppInTest
+from onceward.core.retention import Keep, Rules, What, rules_of
+from onceward.core.states import TERMINAL
+from onceward.testing import AppInTest, check_invariants
 from tests.engine.running import make_app, run_app
 from tests.helpers import eventually_async
 
@@ -108,3 +111,56 @@ def test_without_retention_nothing_is_looked_for(sqlite_url: str) -> None:
         return app.worker.pruning.is_active
 
     assert run_app(app, scenario) is False
+
+
+def test_what_retention_took_is_no_broken_promise(store_url: str) -> None:
+    """Children, emits, replays and what operators did outlive each other's rows; ``doctor`` finds nothing in that."""
+    app = make_app(store_url)
+
+    @app.workflow
+    async def child(ctx: Context, order: int) -> str:
+        return await ctx.step.run("charge", _charge)
+
+    @app.workflow(on="order.told")
+    async def told(ctx: Context, event: Event) -> None:
+        await ctx.step.run("charge", _charge)
+
+    @app.workflow
+    async def parent(ctx: Context, order: int) -> None:
+        await ctx.step.call("child", child, order)
+        await ctx.step.start("other child", child, order)
+        await ctx.step.emit("tell", "order.told", {"order": order})
+
+    def prune(rules: Rules) -> None:
+        for what in What:
+            after: str | None = ""
+            while after is not None:
+                after = app.worker.store.prune(what, rules, app.worker.now_ms(), after=after).next
+
+    async def scenario() -> None:
+        runs = [await app.start(parent, order) for order in range(3)]
+        for run in runs:
+            await run.result()
+        await runs[0].restart(acknowledge=True)
+        await runs[0].result()
+        await (await runs[1].replay()).result()
+
+        await eventually_async(is_over)
+        values, whole = Retention(payloads="1ms"), Keep(completed=1, values=1)
+        in_turn = [
+            (rules_of(values, {}), {"child", "parent", "told"}),
+            (rules_of(values, {"child": whole}), {"parent", "told"}),
+            (rules_of(values, {"child": whole, "parent": whole}), {"told"}),
+            (rules_of(Retention(completed="1ms", identity="1ms"), {}), set()),
+        ]
+        for rules, left in in_turn:
+            await asyncio.to_thread(prune, rules)
+
+            found = await asyncio.to_thread(check_invariants, app.worker.store)
+            assert [str(violation) for violation in found] == []
+            assert {row.workflow for row in await app.runs()} == left
+
+    async def is_over() -> bool:
+        return all(row.state in TERMINAL for row in await app.runs())
+
+    run_app(app, scenario)

@@ -77,6 +77,9 @@ PLANTED = [
     ("I10", "child", "update {t}run set parent_generation = 2 where run_id = '{child}'"),
     ("I10", "child", "update {t}step set child_run_id = '{queued}' where run_id = '{parent}'"),
     ("I10", "parent", "update {t}step set child_run_id = 'no such run' where run_id = '{parent}'"),
+    # Where retention took something, what is missing of a run that is not over is missing all the same.
+    ("I10", "parent", "update {t}event set payload = null where id = 'evt_done';update {t}step set child_run_id = 'run_gone' where run_id = '{parent}'"),
+    ("I10", "child", "update {t}event set payload = null where id = 'evt_done';update {t}run set parent_run_id = 'run_gone' where run_id = '{child}'"),
     ("I11", "caller", "update {t}run set output = '2' where run_id = '{called}'"),
     ("I11", "caller", "update {t}run set state = 'cancelled', output = null where run_id = '{called}'"),
     ("I11", "caller", "update {t}step set state = 'failed', error = '1', output = null where run_id = '{caller}'"),

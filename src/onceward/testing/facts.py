@@ -6,6 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from onceward.core import ids
+from onceward.core.retention import SLACK_MS
+
+_NO_RANDOM = bytes(10)
+
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 
@@ -30,9 +35,18 @@ class Violation:
 
 
 class Facts:
-    """The rows, and the ways from one to another that several rules take."""
+    """The rows, and the ways from one to another that several rules take.
 
-    def __init__(self, tables: Tables) -> None:
+    Args:
+        tables: all rows, or those of some runs.
+        is_pruned: whether retention took any; told from the rows where nobody says.
+
+    Attributes:
+        is_pruned: what is over may be gone, and what once named it may stay.
+        steered: the runs of which the audit tells.
+    """
+
+    def __init__(self, tables: Tables, *, is_pruned: bool | None = None) -> None:
         self.tables = tables
         self.runs: dict[str, Row] = {row["run_id"]: row for row in tables["run"]}
         self.queue: dict[str, Row] = {row["run_id"]: row for row in tables["queue"]}
@@ -46,6 +60,23 @@ class Facts:
         self.joined = {
             row["run_id"]: row["holder_run_id"] for row in tables["skipped"] if row["parent_run_id"]
         }
+        self.steered = {row["run_id"] for row in tables["audit"]}
+        # Values go first, and the row of an event last: without them nothing else went.
+        self.is_pruned = (
+            any(row["payload"] is None for row in tables["event"])
+            or any(row["pruned_at"] is not None for row in tables["run"])
+            if is_pruned is None
+            else is_pruned
+        )
+
+    def may_be_gone(self, run_id: str) -> bool:
+        """Say whether a run that is not there may have been taken by retention, events and all."""
+        if self.is_pruned:
+            return True
+        oldest = min((row["received_at"] for row in self.tables["event"]), default=None)
+        return run_id.startswith(ids.RUN_ID_PREFIX) and (
+            oldest is None or run_id < ids.run_id(max(0, oldest - SLACK_MS), _NO_RANDOM)
+        )
 
     def open_calls(self, run: Row) -> Iterator[tuple[Row, Row]]:
         """Give the open calls of a run's present generation, each with the row of the run it waits for."""

@@ -90,9 +90,14 @@ def check_invariants(store: Store) -> list[Violation]:
     return check_rows(store.dump(*TABLES))
 
 
-def check_rows(tables: Tables) -> list[Violation]:
-    """Give every promise that rows show to be broken; the tables are those of ``TABLES``."""
-    facts = Facts(tables)
+def check_rows(tables: Tables, *, is_pruned: bool | None = None) -> list[Violation]:
+    """Give every promise that rows show to be broken; the tables are those of ``TABLES``.
+
+    Args:
+        tables: all rows of a namespace, or those of some of its runs.
+        is_pruned: whether retention may have taken some of the store's; all rows tell it by themselves.
+    """
+    facts = Facts(tables, is_pruned=is_pruned)
     found: list[Violation] = []
     for rule in RULES:
         try:
@@ -267,8 +272,9 @@ def _records_belong_to_runs(facts: Facts) -> Found:
     for table in ("attempt", "audit", "queue"):
         for row in facts.tables[table]:
             # An entry without a run is about something else, such as a delivery that was redelivered.
-            is_of_a_run = table != "audit" or row["run_id"] != ""
-            if is_of_a_run and row["run_id"] not in facts.runs:
+            run_id = row["run_id"]
+            is_sound = table == "audit" and (run_id == "" or facts.may_be_gone(run_id))
+            if run_id not in facts.runs and not is_sound:
                 yield Violation("I8", row["run_id"], f"a row of {table} is of a run that does not exist")
 
 
@@ -314,6 +320,8 @@ def _emits_have_their_step(facts: Facts) -> Found:
         made_by = _step_of(event["id"])
         if made_by is None:
             yield Violation("I10", _event_name(event), "its id does not say which step made it")
+        elif run_id not in facts.runs and facts.may_be_gone(run_id):
+            continue
         elif made_by not in names.get(run_id, ()):
             yield Violation("I10", _event_name(event), f"run {run_id} has no record of step {made_by}")
 
@@ -336,7 +344,8 @@ def _children_have_their_parent(facts: Facts) -> Found:
     # Where another run held the key of a child there is a record of that in its place.
     known = facts.runs.keys() | {row["run_id"] for row in facts.tables["skipped"]}
     for step in facts.tables["step"]:
-        if step["child_run_id"] is not None and step["child_run_id"] not in known:
+        child_run_id = step["child_run_id"]
+        if child_run_id is not None and child_run_id not in known and not _has_outlived(facts, step):
             yield Violation(
                 "I10",
                 step["run_id"],
@@ -348,7 +357,8 @@ def _children_have_their_parent(facts: Facts) -> Found:
             continue
         parent = facts.runs.get(parent_id)
         if parent is None:
-            yield Violation("I10", run["run_id"], f"its parent {parent_id} is missing")
+            if not (_is_settled(run) and facts.may_be_gone(parent_id)):
+                yield Violation("I10", run["run_id"], f"its parent {parent_id} is missing")
         elif not 1 <= (run["parent_generation"] or 0) <= parent["generation"]:
             yield Violation(
                 "I10", run["run_id"], f"its parent never had a generation {run['parent_generation']}"
@@ -357,16 +367,32 @@ def _children_have_their_parent(facts: Facts) -> Found:
             yield Violation("I10", run["run_id"], f"no step of {parent_id} called it")
 
 
+def _has_outlived(facts: Facts, step: Row) -> bool:
+    """Say whether retention may have taken the child of a step: its parent was over then."""
+    parent = facts.runs.get(step["run_id"])
+    was_over = (
+        parent is None or parent["state"] in ("completed", "cancelled") or parent["pruned_at"] is not None
+    )
+    return facts.may_be_gone(step["child_run_id"]) and (was_over or step["run_id"] in facts.steered)
+
+
+def _is_settled(run: Row) -> bool:
+    """Say whether nobody is needed any more for a run to go on."""
+    return run["ended_at"] is not None and (run["problem_at"] is None or run["dismissed_at"] is not None)
+
+
 def _calls_saved_what_the_child_did(facts: Facts) -> Found:
-    steered = {row["run_id"] for row in facts.tables["audit"]}
     for step in facts.tables["step"]:
         if step["kind"] != "call" or step["state"] not in ("done", "failed"):
             continue
         child = facts.runs.get(step["child_run_id"])
-        if child is None or child["ended_at"] is None or child["run_id"] in steered:
+        if child is None or child["ended_at"] is None or child["run_id"] in facts.steered:
             continue  # an operator may have made it run again since
         is_good = child["state"] == "completed"
-        if is_good is not (step["state"] == "done") or (is_good and child["output"] != step["output"]):
+        caller = facts.runs.get(step["run_id"])
+        has_values = caller is not None and caller["pruned_at"] is None and child["pruned_at"] is None
+        is_same = not (is_good and has_values) or child["output"] == step["output"]
+        if is_good is not (step["state"] == "done") or not is_same:
             yield Violation(
                 "I11",
                 step["run_id"],
@@ -388,6 +414,8 @@ def _replays_are_linked(facts: Facts) -> Found:
         if run["replay_of"] is None:
             continue
         original = facts.runs.get(run["replay_of"])
+        if original is None and facts.may_be_gone(run["replay_of"]):
+            continue
         if original is None:
             yield Violation("I19", run["run_id"], f"it replays run {run['replay_of']}, which is missing")
         elif any(original[column] != run[column] for column in ("workflow", "source", "event_id")):

@@ -234,6 +234,10 @@ def test_an_odd_repository_costs_only_the_subject(repository: Any) -> None:
 def test_a_bare_name_that_always_has_an_action_is_refused_as_a_trigger() -> None:
     with pytest.raises(ConfigError, match=r"pull_request\.\*"):
         SOURCE["pull_request"]
+    # Required in GitHub's OpenAPI description, and in every example of @octokit/webhooks-examples.
+    for name in ("repository_dispatch", "projects_v2_item", "security_advisory", "sub_issues"):
+        with pytest.raises(ConfigError, match="without an action"):
+            SOURCE[name]
 
 
 def test_triggers_match_what_is_read() -> None:

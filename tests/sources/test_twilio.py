@@ -95,6 +95,26 @@ def test_a_port_behind_credentials_is_the_port() -> None:
         assert SOURCE.verify(sent, NOW_MS).secret_index == 1
 
 
+@pytest.mark.parametrize(
+    ("query", "signature"),
+    [
+        ("&q=it%27s", "7xDZOhrAne09Zd0eM8049sC9JyQ="),
+        ("&q=it%27s", "f70rtu+N4BZFKze5IqU3OfNY+ts="),  # and with the port
+        ("&q=it's", "+jAfzDDc6kWujiiUKzE9x7mH+qs="),
+        ("&q=a+b", "P0SWdDtbgHQV64ZgAt+eD/r4sYY="),
+        ("&q=%28a%29%21", "+T6R/q1j0cBNnl0mzKGfYopkHFc="),
+        ("&c=sip:1@2.3.4.5", "u90EiGHIa9KYkVsaR9uxhlnfugk="),
+        ("&q=%c3%a4", "85j0EHTYer1MU9nhLoHsWJf7b2A="),
+        ("&q", "5XsAyMuFjI20MKd2UnOF7iqtOvA="),
+    ],
+)
+def test_a_query_that_was_signed_in_another_spelling_verifies(query: str, signature: str) -> None:
+    """Signatures by twilio-node 6.3.1, whose validateRequest takes each for this address."""
+    assert SOURCE.verify(request(url=URL + query, signature=signature), NOW_MS).secret_index == 1
+    refused(SOURCE, request(url=f"{URL}{query}x", signature=signature))
+    refused(SOURCE, request(url=URL + query + "&more=1", signature=signature))
+
+
 def test_blank_and_unicode_values_are_signed_as_they_are() -> None:
     params = [("Body", "☃ é"), ("Media", ""), ("A B", "x+y")]
     message = URL.encode() + "A Bx+yBody☃ éMedia".encode()
@@ -315,7 +335,18 @@ def test_a_shared_key_signs_the_same_text_with_the_hash_that_the_header_names() 
     # Its library reads the name in any case.
     lower = shared_request(settings="key=SK1,algorithm=hmac_sha256")
     assert WITH_SHARED.verify(lower, NOW_MS).secret_index == 2
+    spaced = shared_request(settings="key = SK1, algorithm = HMAC_SHA256")
+    assert WITH_SHARED.verify(spaced, NOW_MS).secret_index == 2
     assert WITH_SHARED.verify(request(), NOW_MS).secret_index == 0
+
+
+@pytest.mark.parametrize("settings", ["", "key=SK1", "key=SK1,algorithm="])
+def test_a_settings_header_that_names_no_hash_is_as_none(settings: str) -> None:
+    """By getSignatureAlgorithm of twilio-node 6.3.1: the auth token signs, with SHA-1."""
+    given = request(X_Twilio_Webhooks_Signature_Settings=settings)
+
+    assert WITH_SHARED.verify(given, NOW_MS).secret_index == 0
+    assert SOURCE.verify(given, NOW_MS).secret_index == 1
 
 
 def test_the_hash_in_the_address_is_compared_as_text_as_by_the_libraries_of_twilio() -> None:

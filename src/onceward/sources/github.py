@@ -22,17 +22,23 @@ HEADER = "X-Hub-Signature-256"
 ID_HEADER = "X-GitHub-Delivery"
 EVENT_HEADER = "X-GitHub-Event"
 
-# Events whose every delivery has an action, by GitHub's "Webhook events and payloads". A trigger on
-# the bare name would never match; it is refused instead. Events missing here only lose that help.
+# Events whose every delivery has an action, by GitHub's "Webhook events and payloads" and its OpenAPI
+# description. A trigger on the bare name would never match; it is refused instead. Events missing here
+# only lose that help.
 _ALWAYS_WITH_ACTION = frozenset(
     """
-    branch_protection_rule check_run check_suite code_scanning_alert commit_comment dependabot_alert
-    deploy_key deployment deployment_status discussion discussion_comment installation
-    installation_repositories issue_comment issues label member membership merge_group milestone
-    org_block organization package pull_request pull_request_review pull_request_review_comment
-    pull_request_review_thread registry_package release repository secret_scanning_alert sponsorship
-    star team watch workflow_job workflow_run
-    """.split()  # noqa: SIM905 (forty lines otherwise)
+    branch_protection_configuration branch_protection_rule check_run check_suite code_scanning_alert
+    commit_comment custom_property custom_property_values dependabot_alert deploy_key deployment
+    deployment_review deployment_status discussion discussion_comment github_app_authorization
+    installation installation_repositories installation_target issue_comment issue_dependencies
+    issues label marketplace_purchase member membership merge_group meta milestone org_block
+    organization package personal_access_token_request project project_card project_column
+    projects_v2 projects_v2_item projects_v2_status_update pull_request pull_request_review
+    pull_request_review_comment pull_request_review_thread registry_package release repository
+    repository_advisory repository_dispatch repository_ruleset repository_vulnerability_alert
+    secret_scanning_alert secret_scanning_alert_location secret_scanning_scan security_advisory
+    sponsorship star sub_issues team watch workflow_job workflow_run
+    """.split()  # noqa: SIM905 (seventy lines otherwise)
 )
 
 

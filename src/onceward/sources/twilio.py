@@ -1,10 +1,11 @@
 """Twilio: ``X-Twilio-Signature``, base64 of an HMAC-SHA1 over the address and the form's fields.
 
 Names are sorted, and values of one name de-duplicated and sorted. With JSON the address carries
-``bodySHA256``, and the signature covers the address alone. Whether Twilio counts a port in depends
-on the product, so the address is tried with and without. Where a rule of the account says so, a shared
-key signs in place of the auth token; a header says which and with which hash, and stands outside the
-signature, so it only ever chooses among the shared keys.
+``bodySHA256``, and the signature covers the address alone. Whether Twilio counts a port in, and how the
+query is escaped in what it signs, depends on the product, so the address is tried in each of the ways
+that its own libraries try. Where a rule of the account says so, a shared key signs in place of the auth
+token; a header says which and with which hash, and stands outside the signature, so it only ever chooses
+among the shared keys.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from onceward.core.arrival import UNVERIFIED, Incoming, Outcome, Verified
 from onceward.core.errors import SignatureInvalid
@@ -71,6 +73,8 @@ _SUBJECTS = ("RecordingSid", "TranscriptionSid", "MessageSid", "SmsSid", "FaxSid
 _OTHER_SUBJECTS = ("RoomSid", "TaskSid", "ConversationSid", "ResourceSid", "Sid", "AccountSid")
 _AUTHORITY = re.compile(rb"(https?)://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 _PORT = re.compile(rb":[0-9]*$")
+# Beside letters, digits, "-", "_", "." and "~": what encodeURIComponent leaves as it is.
+_UNESCAPED = "!*'()"
 
 
 class Twilio(Source):
@@ -118,16 +122,16 @@ class Twilio(Source):
             return UNVERIFIED
         given = sole_header(request, HEADER)
         keys, first, algorithm = self.secrets[: self._token_count], 0, "sha1"
-        if request.header_values(SETTINGS_HEADER):
-            keys, first = self.secrets[self._token_count :], self._token_count
-            algorithm = _algorithm_in(sole_header(request, SETTINGS_HEADER))
+        named = _named_algorithm(request)
+        if named is not None:
+            keys, first, algorithm = self.secrets[self._token_count :], self._token_count, named
         urls = called_urls(request, self.public_url)
         suffix = signed_fields(request.body) if _has_fields(request) else b""
         if not suffix:
             # Nothing of the body is under the signature, which then fits any body without fields.
             _check_body_hash(request, urls[0])
         refusal: SignatureInvalid | None = None
-        for url in dict.fromkeys(variant for called in urls for variant in _port_variants(called)):
+        for url in dict.fromkeys(variant for called in urls for variant in _variants(called)):
             try:
                 index = matching_secret(keys, url + suffix, [given], algorithm, encoding="base64")
                 return Verified(first + index)
@@ -208,11 +212,18 @@ class Twilio(Source):
         )
 
 
-def _algorithm_in(settings: bytes) -> str:
-    """Give the hash that a header such as ``key=…,algorithm=HMAC_SHA256`` names."""
-    pairs = [part.strip().partition(b"=") for part in settings.split(b",")]
-    named = [value.upper() for name, _, value in pairs if name == b"algorithm"]
-    if len(named) != 1 or named[0] not in _ALGORITHMS:
+def _named_algorithm(request: HttpRequest) -> str | None:
+    """Give the hash that a header such as ``key=…,algorithm=HMAC_SHA256`` names.
+
+    None where there is no such header or it names none: then it is the auth token that signs, as
+    Twilio's libraries have it.
+    """
+    values = request.header_values(SETTINGS_HEADER)
+    pairs = [part.partition(b"=") for part in b",".join(values).split(b",")]
+    named = [value.strip().upper() for name, _, value in pairs if name.strip() == b"algorithm"]
+    if not any(named):
+        return None
+    if len(values) > 1 or len(named) > 1 or named[0] not in _ALGORITHMS:
         raise SignatureInvalid(f"{SETTINGS_HEADER} names no algorithm that is known")
     return _ALGORITHMS[named[0]]
 
@@ -232,6 +243,22 @@ def _check_body_hash(request: HttpRequest, url: bytes) -> None:
     given = hashes[0].encode("utf-8", "surrogatepass")
     if not hmac.compare_digest(hashlib.sha256(request.body).hexdigest().encode(), given):
         raise SignatureInvalid(f"{HASH_FIELD} of the address is not the body's hash")
+
+
+def _variants(url: bytes) -> Iterator[bytes]:
+    """Give the addresses that may have been signed for the one that was called, itself first.
+
+    Twilio signs some queries before their escaping and sends them after it, and others the other way
+    round: an apostrophe and its ``%27``, a space's ``+`` and its ``%20`` (twilio-node issue 1059).
+    """
+    yield from _port_variants(url)
+    head, mark, query = url.partition(b"?")
+    fields = form_fields(query)
+    if not mark or not fields:
+        return
+    pairs = [f"{quote(name, _UNESCAPED)}={quote(value, _UNESCAPED)}" for name, value in fields]
+    for spelling in ("&".join(pairs).encode("ascii"), query.replace(b"'", b"%27")):
+        yield from _port_variants(b"%b?%b" % (head, spelling))
 
 
 def _port_variants(url: bytes) -> Iterator[bytes]:

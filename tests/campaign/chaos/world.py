@@ -25,7 +25,7 @@ from onceward.core.errors import StoreError
 from onceward.testing import History, check_invariants
 from onceward.testing.servers import PgBouncer, PostgresServer, unique_name
 from onceward.testing.tcp_proxy import TcpProxy
-from tests.attack.site import Site
+from tests.attack.site import Site, pause
 from tests.attack.test_server_clock import FAKED
 from tests.campaign.chaos.clients import Clients, orders_of
 from tests.campaign.chaos.evidence import Evidence
@@ -244,7 +244,7 @@ class _World:
             if time.monotonic() > deadline:
                 self._find("not all processes came back when the faults had stopped")
                 return
-            time.sleep(LOOK_S)
+            pause(LOOK_S)
         self.senders.settle(STUCK_S, self.rng)
         for order in orders_of(self.senders.sent):
             self.clients.go(order)
@@ -257,7 +257,7 @@ class _World:
                     self._find(f"stuck: {row}", row.run_id)
                 return
             self._help(left, time.monotonic() - since)
-            time.sleep(LOOK_S)
+            pause(LOOK_S)
 
     def _left(self) -> list[Any]:
         return [row for state in UNENDED for row in self.app.sync.runs(state=state, limit=1000)]

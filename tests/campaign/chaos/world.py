@@ -57,6 +57,7 @@ class Plan:
         seconds: how long there are faults.
         every_s: the shortest and longest time between two of them.
         pause_s: the longest pause of each sender and client.
+        faults_min: it lasts longer until there were so many of them, and as many events.
     """
 
     seed: str
@@ -68,6 +69,7 @@ class Plan:
     senders: int = 4
     clients: int = 2
     pause_s: float = 0.2
+    faults_min: int = 0
 
 
 @dataclass
@@ -222,6 +224,8 @@ class _World:
         for _ in range(4):
             self._is_over.wait(self.plan.seconds / 4)
             self._observe()
+        while self._is_too_quiet():
+            pause(LOOK_S)
         self.fleet.is_calm = True
         self.faults.stop()
         self.tell("faults have stopped")
@@ -235,6 +239,11 @@ class _World:
         self.fleet.close()
         self.tell("every process has stopped")
         self._judge()
+
+    def _is_too_quiet(self) -> bool:
+        """Say whether a slow host has brought less than was asked for; a fault thread that broke brings no more."""
+        happened = min(self.faults.counts.total(), len(self.senders.sent))
+        return happened < self.plan.faults_min and not self.faults.found
 
     # --- the time without faults --------------------------------------------------------------------
 

@@ -15,17 +15,27 @@ from tests.campaign.chaos.world import Plan, play
 SECOND = 1_000_000_000
 
 
+@pytest.mark.timeout(900)  # a busy host starts servers and processes slowly
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_processes_that_are_killed_stopped_and_deployed_break_no_promise(store: str) -> None:
     plan = Plan(
-        "short", store, 6, processes=3, every_s=(0.2, 1.0), lease_s=1.0, senders=2, clients=1, pause_s=0.5
+        "short",
+        store,
+        6,
+        processes=3,
+        every_s=(0.2, 1.0),
+        lease_s=1.0,
+        senders=2,
+        clients=1,
+        pause_s=0.5,
+        faults_min=8,
     )
 
     outcome = play(plan)
 
     assert outcome.violations == [], outcome.home
-    assert outcome.counts["faults"] > 3
-    assert outcome.counts["run: completed"] > 10
+    assert outcome.counts["faults"] >= 8
+    assert outcome.counts["run: completed"] >= 8
     assert outcome.counts["process: starts"] > 3
 
 

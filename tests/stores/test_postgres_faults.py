@@ -92,6 +92,21 @@ def faulty(shared_database: str, proxy: TcpProxy) -> Iterator[Faulty]:
     factory.close()
 
 
+# --- looking takes its time ------------------------------------------------------------------------------
+
+
+def test_a_look_at_every_row_may_take_longer_than_a_lease(faulty: Faulty, proxy: TcpProxy) -> None:
+    """Its transaction stands still between two tables, here since the network is slow."""
+    faulty.options["lease_ms"] = 100
+    store = faulty.open()
+    assert isinstance(store, PostgresStore)
+    proxy.delay(0.06)
+
+    found = store.dump("run", "event"), store.excerpt(("run", "step"), ["run_1"])
+
+    assert found == ({"run": [], "event": []}, {"run": [], "step": []})
+
+
 # --- the reply to a commit is lost ----------------------------------------------------------------------
 
 FAULTS: dict[str, Callable[[TcpProxy], None]] = {

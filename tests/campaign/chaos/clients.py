@@ -13,6 +13,7 @@ from typing import Any
 
 from onceward import App, NotFound, StateConflict
 from onceward.core.errors import StoreError
+from tests.attack.site import pause
 from tests.campaign.chaos.evidence import Action, Sent
 from tests.campaign.chaos.fleet import Fleet
 from tests.campaign.chaos.senders import Senders, call, payload_of
@@ -244,7 +245,7 @@ class Clients:
             except (StoreError, NoReply, OSError):
                 if time.monotonic() > self._no_more_at:
                     raise NoReply from None
-                time.sleep(AGAIN_S)
+                pause(AGAIN_S)
 
     def _keep(self, action: Action) -> None:
         with self._lock:

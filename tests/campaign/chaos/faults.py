@@ -18,6 +18,7 @@ from pathlib import Path
 
 from onceward.testing.servers import PgBouncer, PostgresServer
 from onceward.testing.tcp_proxy import TcpProxy
+from tests.attack.site import pause
 from tests.campaign.chaos.evidence import Fault
 from tests.campaign.chaos.fleet import Fleet, Slot
 
@@ -26,10 +27,10 @@ CLOCK_S_MAX = 90
 
 STORE_CLOCK_S_MAX = 4
 LOCKED_BY_ANOTHER = """
-import sqlite3, sys, time
+import sqlite3, sys, threading
 connection = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)
 connection.execute("begin immediate")
-time.sleep(float(sys.argv[2]))
+threading.Event().wait(float(sys.argv[2]))
 connection.execute("rollback")
 """
 
@@ -256,4 +257,4 @@ class Faults:
                 assert self.backend is not None
                 self.backend.set_clock(0)
                 return
-            time.sleep(0.2)
+            pause(0.2)

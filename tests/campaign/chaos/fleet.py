@@ -51,6 +51,9 @@ BROKEN = re.compile(r"AssertionError|Traceback \(most recent call last\)|violate
 LEASE_LOST = "lost its lease"
 """What the log says of it, whoever notices; on a busy host it happens without any fault."""
 
+AWAY = "store_unavailable"
+"""How a process that starts without a store ends."""
+
 CUT_OFF = "timeout graceful shutdown exceeded"
 """What the HTTP server says to a request that did not end within the time for draining, and shows where it was."""
 
@@ -253,7 +256,8 @@ class Fleet:
             self.counts["killed" if slot.is_to_end else "killed at a failpoint"] += 1
         elif slot.is_to_end and (code == 0 or (code == -signal.SIGTERM and not slot.is_ready)):
             self.counts["drained"] += 1
-        elif not slot.is_ready and code > 0 and not self.is_calm:
+        elif not slot.is_ready and code > 0 and AWAY in process.text():
+            # A pooler says so for some seconds more; one that never comes back is missed at the end.
             self.counts["starts without a store"] += 1
         else:
             self._blame(

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from onceward.sources import Stripe
+from tests.attack.site import pause
 from tests.campaign.chaos.evidence import Reply, Row, Sent
 from tests.campaign.chaos.fleet import Fleet
 from tests.campaign.chaos.shape import SUBSCRIBED
@@ -84,7 +85,7 @@ class Senders:
             list(self._pool.map(lambda sent: self.deliver(sent, rng), owed))
             owed = [sent for sent in owed if len(sent.accepted) < goals[sent.event_id]]
             if owed:
-                time.sleep(0.1)
+                pause(0.1)
         self._pool.shutdown()
 
     # --- one event --------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ class Senders:
         headers = self._source.sign(body, time.time_ns() // 1_000_000)
         servers = [slot for slot in self.fleet.slots if slot.port]
         if not servers:
-            time.sleep(0.05)
+            pause(0.05)
             return
         slot = rng.choice(servers)
         port = slot.port

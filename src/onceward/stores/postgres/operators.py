@@ -76,6 +76,7 @@ class PostgresOperators:
             self._do(session, "lock_queue", run_ids=locked)
         steered = self._do(session, "steer_run", **mine, **_steered(steer))
         if not steered:
+            self._drop_unclaimed(session, keys)  # the transaction is committed all the same
             return False
         ((fence,),) = steered
         if steer.expected_sum is not None:
@@ -103,12 +104,16 @@ class PostgresOperators:
             self._do(session, "reopen", **mine, **place, keys=_keys(steer.reopen))
         self._save_steps(session, run_id, fence, move.generation, steer.copies)
         self._follow_up(session, run_id, fence, move)
-        if keys:
-            self._do(session, "drop_unclaimed", keys=encode_rows(keys))
+        self._drop_unclaimed(session, keys)
         if move.problem_at is not None:
             self._do(session, "add_notices", ids=encode_rows([run_id]))
         self._insert_audit(session, steer.audit)
         return True
+
+    def _drop_unclaimed(self, session: Session, keys: Sequence[KeyColumns]) -> None:
+        """Take out the rows that only locked keys."""
+        if keys:
+            self._do(session, "drop_unclaimed", keys=encode_rows(keys))
 
     def _reclaim(self, session: Session, run_id: str, claim: KeyClaim, now: Millis) -> None:
         """Let a run that is to run again hold its key, whose row is locked.

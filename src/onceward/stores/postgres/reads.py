@@ -27,6 +27,17 @@ from onceward.stores.postgres.session import BEGIN_SNAPSHOT, Session
 from onceward.stores.postgres.statements import Call, Parameter, Statement, parameter, statement, text_array
 from onceward.stores.rows import TABLES, to_listed_run, to_value, to_values
 
+# Between two statements what a table gave is made into rows, which takes longer than half a lease where there are
+# many. Nobody waits for a transaction that only reads; one of a stopped process should not keep old rows for ever.
+_UNHURRIED = statement(
+    "unhurried",
+    """
+    select set_config(name, case name when 'transaction_timeout' then '0' else '10min' end, true)
+    from pg_catalog.pg_settings
+    where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')
+    """,
+)
+
 
 class PostgresReads(ConsoleReads):
     """The reading half of the PostgreSQL store.
@@ -237,7 +248,7 @@ class PostgresReads(ConsoleReads):
         dumps = {table: self._dump_statement(table) for table in tables}
 
         def read(session: Session) -> dict[str, list[dict[str, Any]]]:
-            with session.transaction(BEGIN_SNAPSHOT):
+            with session.transaction(BEGIN_SNAPSHOT, _UNHURRIED):
                 return {
                     table: session.execute_named(made.bind({"namespace": self.namespace.encode()}))
                     for table, made in dumps.items()
@@ -256,7 +267,7 @@ class PostgresReads(ConsoleReads):
         values = {"namespace": self.namespace.encode(), "run_ids": text_array(list(run_ids))}
 
         def read(session: Session) -> dict[str, list[dict[str, Any]]]:
-            with session.transaction(BEGIN_SNAPSHOT):
+            with session.transaction(BEGIN_SNAPSHOT, _UNHURRIED):
                 return {
                     table: []
                     if text is None

@@ -183,9 +183,14 @@ class Session:
         return results
 
     @contextmanager
-    def transaction(self, begin: Statement = BEGIN) -> Iterator[None]:
-        """Keep a transaction open for as many round trips as it needs; rolled back on any exception."""
-        self._round([(begin, []), *self._preamble])
+    def transaction(self, begin: Statement = BEGIN, *then: Statement) -> Iterator[None]:
+        """Keep a transaction open for as many round trips as it needs; rolled back on any exception.
+
+        Args:
+            begin: what it begins with.
+            then: what follows in the same round trip, such as its own settings.
+        """
+        self._round([(begin, []), *self._preamble, *((one, []) for one in then)])
         preamble, self._preamble = self._preamble, []
         try:
             yield

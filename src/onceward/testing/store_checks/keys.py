@@ -456,6 +456,20 @@ def a_lost_fence_gives_no_key_free(stores: StoreFactory) -> None:
     assert len(rows(process.store, "holder")["holder"]) == 1
 
 
+def an_action_that_comes_too_late_leaves_nothing_at_the_key(stores: StoreFactory) -> None:
+    """A cancel that meets a run that has ended is refused, and so is the row by which it locked its key."""
+    process = Process(stores)
+    run = _made(process, "evt_1", is_claimed=True)
+    late = move(run, RunState.CANCELLING, now=stores.now)
+    late.key = ("fulfil", "order-7")
+    cancel = steer(run, "cancel", late)
+    _end(process, run)
+
+    assert not process.store.steer(cancel)
+
+    assert rows(process.store, "holder")["holder"] == []
+
+
 def a_displaced_call_wakes_its_parent(stores: StoreFactory) -> None:
     """Whoever waits for the end of a run that never begins hears of it."""
     process = Process(stores)

@@ -112,6 +112,14 @@ ALLOWED: dict[str, tuple[Model[Any], list[Op]]] = {
             did("result", 10, 11, "result", "completed", "a"),
         ],
     ),
+    "a promise that somebody ends who asked in time, after another was told that it is over": (
+        models.Promise(expires=True),
+        [
+            did("complete", 0, 9, "done", False, value="a"),
+            did("complete", 1, 2, "over", value="b"),
+            did("result", 10, 11, "result", "completed", "a"),
+        ],
+    ),
     "two restarts at once that are one": (
         models.Run(),
         [
@@ -210,6 +218,14 @@ PLANTED: dict[str, tuple[Model[Any], list[Op]]] = {
         [
             did("complete", 0, 9, "done", False, value="a"),
             did("complete", 0, 9, "done", False, value="b"),
+        ],
+    ),
+    "a promise that was over long ago and is completed": (
+        models.Promise(expires=True),
+        [
+            did("complete", 1, 2, "over", value="b"),
+            did("complete", 10**9, 10**9 + 9, "done", False, value="a"),
+            did("result", 2 * 10**9, 2 * 10**9 + 9, "result", "completed", "a"),
         ],
     ),
     "an answer that counted and that the run did not get": (

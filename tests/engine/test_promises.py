@@ -565,7 +565,9 @@ def test_who_completed_it_first_hears_so_when_the_reply_to_the_commit_is_lost(st
         app.worker.store.settle = without_a_reply  # type: ignore[method-assign, assignment]
         first = await app.complete_promise(token, "yes")
         at = app.now_ms
-        await eventually_async(lambda: is_later(app, at))  # one of the same millisecond is taken for the first
+        await eventually_async(
+            lambda: is_later(app, at)
+        )  # one of the same millisecond is taken for the first
         second = await app.complete_promise(token, "yes")
         with pytest.raises(AlreadyCompleted):
             await app.complete_promise(token, "no")

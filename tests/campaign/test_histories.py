@@ -329,15 +329,13 @@ def made(home: Path, store: str, nemesis: str, names: list[str], server: Postgre
 
 
 def test_histories_of_every_workload_with_kills_on_sqlite(home: Path) -> None:
-    made(home, "sqlite", "kill", list(WORKLOADS), None)
-    made(home, "sqlite", "stop", ["leases", "verbs", "accepts"], None)
+    made(home, "sqlite", "kill", [*WORKLOADS, "leases", "verbs", "accepts"], None)
 
 
 def test_histories_of_every_workload_with_lost_replies_on_postgres(
     home: Path, postgres_server: PostgresAddress
 ) -> None:
-    made(home, "postgres", "lost", list(WORKLOADS), postgres_server)
-    made(home, "postgres", "stop", ["leases", "keys", "waits"], postgres_server)
+    made(home, "postgres", "lost", [*WORKLOADS, "keys", "waits", "promises"], postgres_server)
 
 
 def test_a_planted_fault_is_found_and_its_history_can_be_judged_again(

@@ -256,7 +256,7 @@ class Cluster:
 
     def _do_lost(self, done: threading.Event) -> None:
         """Lose the replies of commits on the way; those of SQLite are lost by failpoints."""
-        while self.proxy is not None and not done.wait(self.dice.uniform(0.01, 0.08)):
+        while self.proxy is not None and not done.wait(self.dice.uniform(0.05, 0.3)):
             self.proxy.drop_commit_reply(1)
 
     def _do_outage(self, done: threading.Event) -> None:

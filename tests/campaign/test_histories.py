@@ -94,6 +94,10 @@ ALLOWED: dict[str, tuple[Model[Any], list[Op]]] = {
         ],
     ),
     "the older event first": (models.Waits(2), [*BEGUN, did("result", 8, 9, "result", "e6", "e7")]),
+    "a younger event that was told sooner": (
+        models.Waits(2, in_order=False),
+        [*BEGUN, did("result", 8, 9, "result", "e7", "e6")],
+    ),
     "a zombie whose write was refused": (
         models.Lease(1),
         [

@@ -314,9 +314,14 @@ class Waits:
 
     Attributes:
         count: how many events it waits for.
+        in_order: each wait takes the oldest event that is stored. What a run is told of may overtake an older
+            one whose sender is slower to tell it, as where the reply to a commit is lost; then any counts.
+        takes: what it took in the end; with it nothing else needs to be tried, since none is ever given back.
     """
 
     count: int
+    in_order: bool = True
+    takes: tuple[str, ...] = ()
 
     def first(self) -> Stored:
         return Stored()
@@ -328,8 +333,10 @@ class Waits:
         fitting = [
             event for event in stored.events if event[0] >= stored.began and event[1] not in stored.taken
         ]
-        if fitting:
-            yield stored._replace(taken=(*stored.taken, min(fitting)[1]))
+        takes = self.takes[len(stored.taken) :][:1]
+        for _, name in sorted(fitting)[: 1 if self.in_order else None]:
+            if name in takes or not self.takes:
+                yield stored._replace(taken=(*stored.taken, name))
 
     def after(self, stored: Stored, op: Op) -> Iterator[Stored]:
         if op.verb == "start":

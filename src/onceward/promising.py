@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from onceward.core import errors, json_plain, promises
 from onceward.core.duration import show
 from onceward.core.ports import Settled
@@ -110,8 +112,12 @@ async def settle(worker: Worker, token_hash: str, state: PromiseState, text: str
     try:
         settled: Settled | None = await worker.read(worker.store.settle, token_hash, state, text, now)
     except errors.ReplyLost:
-        # If it was written it is found, and is the same as this.
+        # If it was written it is found, and is the same as this, to the millisecond.
         settled = await worker.read(worker.store.settle, token_hash, state, text, now)
+        if settled is not None and not settled.is_done:
+            row = settled.promise
+            is_ours = (row.state, row.output, row.ended_at) == (state, text, now)
+            settled = msgspec.structs.replace(settled, is_done=is_ours)
     if settled is None:
         return None
     row = settled.promise

@@ -94,6 +94,10 @@ ALLOWED: dict[str, tuple[Model[Any], list[Op]]] = {
         ],
     ),
     "the older event first": (models.Waits(2), [*BEGUN, did("result", 8, 9, "result", "e6", "e7")]),
+    "a younger event that was told sooner": (
+        models.Waits(2, in_order=False),
+        [*BEGUN, did("result", 8, 9, "result", "e7", "e6")],
+    ),
     "a zombie whose write was refused": (
         models.Lease(1),
         [
@@ -109,6 +113,14 @@ ALLOWED: dict[str, tuple[Model[Any], list[Op]]] = {
         [
             did("complete", 0, 9, "done", False, value="a"),
             did("complete", 0, 9, "already", value="b"),
+            did("result", 10, 11, "result", "completed", "a"),
+        ],
+    ),
+    "a promise that somebody ends who asked in time, after another was told that it is over": (
+        models.Promise(expires=True),
+        [
+            did("complete", 0, 9, "done", False, value="a"),
+            did("complete", 1, 2, "over", value="b"),
             did("result", 10, 11, "result", "completed", "a"),
         ],
     ),
@@ -212,6 +224,14 @@ PLANTED: dict[str, tuple[Model[Any], list[Op]]] = {
             did("complete", 0, 9, "done", False, value="b"),
         ],
     ),
+    "a promise that was over long ago and is completed": (
+        models.Promise(expires=True),
+        [
+            did("complete", 1, 2, "over", value="b"),
+            did("complete", 10**9, 10**9 + 9, "done", False, value="a"),
+            did("result", 2 * 10**9, 2 * 10**9 + 9, "result", "completed", "a"),
+        ],
+    ),
     "an answer that counted and that the run did not get": (
         models.Promise(expires=True),
         [
@@ -313,15 +333,13 @@ def made(home: Path, store: str, nemesis: str, names: list[str], server: Postgre
 
 
 def test_histories_of_every_workload_with_kills_on_sqlite(home: Path) -> None:
-    made(home, "sqlite", "kill", list(WORKLOADS), None)
-    made(home, "sqlite", "stop", ["leases", "verbs", "accepts"], None)
+    made(home, "sqlite", "kill", [*WORKLOADS, "leases", "verbs", "accepts"], None)
 
 
 def test_histories_of_every_workload_with_lost_replies_on_postgres(
     home: Path, postgres_server: PostgresAddress
 ) -> None:
-    made(home, "postgres", "lost", list(WORKLOADS), postgres_server)
-    made(home, "postgres", "stop", ["leases", "keys", "waits"], postgres_server)
+    made(home, "postgres", "lost", [*WORKLOADS, "keys", "waits", "promises"], postgres_server)
 
 
 def test_a_planted_fault_is_found_and_its_history_can_be_judged_again(

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from onceward import App, Context, StoreUnavailable
+from onceward.core import failpoints
+from onceward.core.errors import ReplyLost
 from onceward.core.ids import IdSource
 from onceward.core.ports import Store
 from tests.engine.running import make_app, open_store, run_app
@@ -35,6 +37,32 @@ def test_starts_and_emits_wait_for_the_new_registration(store_url: str) -> None:
         return [await handle.result() for handle in (*handles, *(await emitting).runs)]
 
     assert run_app(app, scenario) == ["done"] * 21
+
+
+def test_who_starts_a_run_hears_so_though_the_reply_is_lost_and_the_lease_with_it(store_url: str) -> None:
+    app = make_app(store_url)
+
+    @app.workflow
+    async def flow(ctx: Context) -> str:
+        return "done"
+
+    def lose(name: str, _detail: str) -> None:
+        if name == "accept.after_commit":
+            failpoints.arm(None)
+            evict(store_url)
+            raise ReplyLost("lost")
+
+    async def scenario() -> list[bool]:
+        failpoints.arm(lose)
+        try:
+            first = await app.start(flow, id="1")
+        finally:
+            failpoints.arm(None)
+        again = await app.start(flow, id="1")
+        assert first.run_id == again.run_id
+        return [first.is_duplicate, again.is_duplicate]
+
+    assert run_app(app, scenario) == [False, True]
 
 
 class _Deaf:

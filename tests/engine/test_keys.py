@@ -13,6 +13,7 @@ from onceward import (
     ConfigError,
     Context,
     Event,
+    IdClash,
     KeyTaken,
     NotFound,
     Permanent,
@@ -22,6 +23,8 @@ from onceward import (
     StepFailed,
 )
 from onceward import event as e
+from onceward.core import failpoints
+from onceward.core.errors import ReplyLost
 from onceward.core.model import EventRow, NewRun, ProcessRow, Skip
 from onceward.core.ports import Accept, Batch
 from onceward.core.rules import WAITS_FOR_KEY, version_text
@@ -804,3 +807,44 @@ def test_what_a_lost_reply_hid_is_read_again(store_url: str) -> None:
         ]
         assert again[0].is_duplicate
         assert again[0].answers() == answered[1].answers() == {"fulfil": "run_first"}
+
+
+def test_what_a_lost_reply_hid_of_an_event_without_runs(store_url: str) -> None:
+    """Nobody's run tells whose the event is: it is told new once, then as a duplicate, or as a clash."""
+
+    def accept(name: str, at: int, content: str) -> Accept:
+        return Accept(EventRow("emit/heard", name, "heard", "{}", at, content_hash=content), [])
+
+    with open_store(store_url) as store:
+        store.join(ProcessRow("p", 1, None, "host", 1, "", 1, 2), [])
+        first = Batch("b1", [accept("a", 1, "x"), accept("a", 1, "x"), accept("b", 1, "x")])
+        later = Batch("b2", [accept("a", 2, "x"), accept("b", 2, "y"), accept("c", 2, "x")])
+        answered = [store.apply("p", 1, batch).accepted for batch in (first, later)]
+        store.leave("p", 3)
+
+        assert [[(one.is_duplicate, one.is_clash) for one in batch] for batch in answered] == [
+            [(False, False), (True, False), (False, False)],
+            [(True, False), (True, True), (False, False)],
+        ]
+        assert [recovered(store, batch).accepted for batch in (first, later)] == answered
+
+
+def test_a_caller_whose_reply_is_lost_hears_of_a_clash(store_url: str) -> None:
+    def lose(name: str, _detail: str) -> None:
+        if name == "accept.after_commit":
+            raise ReplyLost("lost")
+
+    app = make_app(store_url)
+
+    async def scenario() -> None:
+        failpoints.arm(lose)
+        try:
+            emitted = [await app.emit("heard", {"n": 1}, id="a") for _ in range(2)]
+            with pytest.raises(IdClash):
+                await app.emit("heard", {"n": 2}, id="a")
+        finally:
+            failpoints.arm(None)
+
+        assert [one.is_duplicate for one in emitted] == [False, True]
+
+    run_app(app, scenario)

@@ -25,6 +25,7 @@ from onceward import (
     SyncContext,
     WaitTimedOut,
 )
+from onceward.core.errors import ReplyLost
 from tests.engine.running import evict, make_app, open_store, result_of, run_app
 from tests.helpers import eventually_async
 
@@ -540,3 +541,38 @@ def test_a_plain_workflow_and_plain_code_have_the_same_verbs(store_url: str) -> 
             blocking.fail_promise(sent[0], "no")
 
     assert result == ["yes", "late"]
+
+
+async def is_later(app: App, at: int) -> bool:
+    return app.now_ms > at
+
+
+def test_who_completed_it_first_hears_so_when_the_reply_to_the_commit_is_lost(store_url: str) -> None:
+    app, sent = promising_app(store_url), list[str]()
+    flow = asking(app, sent)
+
+    async def scenario() -> Any:
+        handle, token = await asked(app, flow, sent)
+        settle = app.worker.store.settle
+        lost = iter((True, False, True))
+
+        def without_a_reply(*asked: Any) -> Any:
+            settled = settle(*asked)
+            if next(lost, False):
+                raise ReplyLost("lost")
+            return settled
+
+        app.worker.store.settle = without_a_reply  # type: ignore[method-assign, assignment]
+        first = await app.complete_promise(token, "yes")
+        at = app.now_ms
+        await eventually_async(
+            lambda: is_later(app, at)
+        )  # one of the same millisecond is taken for the first
+        second = await app.complete_promise(token, "yes")
+        with pytest.raises(AlreadyCompleted):
+            await app.complete_promise(token, "no")
+
+        assert [first.is_duplicate, second.is_duplicate] == [False, True]
+        return await handle.result("10s")
+
+    assert run_app(app, scenario) == "yes"

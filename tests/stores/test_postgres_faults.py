@@ -8,13 +8,15 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from psycopg import pq
 
 from onceward.core import errors, failpoints
-from onceward.core.ports import Accept, Batch, BatchResult, RunFilter
-from onceward.core.states import RunState
+from onceward.core.model import PromiseRow
+from onceward.core.ports import Accept, Advance, Batch, BatchResult, RunFilter
+from onceward.core.states import PromiseState, RunState
 from onceward.stores.postgres.errors import Fault, fault_of
 from onceward.stores.postgres.session import Carried, Result, Session
 from onceward.stores.postgres.statements import statement
@@ -126,6 +128,9 @@ def mixed_batch(process: Process) -> Batch:
     now = process.stores.now
     known = event("evt_known", content_hash="one")
     process.accept(Accept(known, [new_run()], [delivery(known)]))
+    heard, again = event("evt_heard", content_hash="one"), event("evt_again")
+    for emitted in (heard, again):
+        process.accept(Accept(emitted, []))
     held, stale = process.start("evt_held"), process.start("evt_stale")
     process.move(stale, RunState.SLEEPING, due_at=now + 10**6)
     fact, clash = event("evt_new"), event("evt_known", content_hash="two")
@@ -143,6 +148,9 @@ def mixed_batch(process: Process) -> Batch:
             Accept(nobody, [], [delivery(nobody)]),
             guarded,
             refused,
+            Accept(event("evt_heard", content_hash="two"), []),
+            Accept(msgspec.structs.replace(again, received_at=now + 1), []),
+            Accept(event("evt_unheard"), []),
         ],
         [
             process.advance(held, step(), becomes=ends),
@@ -182,6 +190,9 @@ def test_a_lost_reply_changes_no_answer(faulty: Faulty, stores: Postgres, lose: 
             (False, False, False, set()),
             (False, False, False, {"fulfil"}),
             (False, False, True, set()),
+            (True, True, False, set()),
+            (True, False, False, set()),
+            (False, False, False, set()),
         ],
         [True, False],
     )
@@ -192,6 +203,24 @@ def test_a_lost_reply_changes_no_answer(faulty: Faulty, stores: Postgres, lose: 
 
 def counts(process: Process) -> list[tuple[str, int]]:
     return [(table, len(found)) for table, found in rows(process.store).items()]
+
+
+def test_who_ends_a_promise_first_is_told_so(
+    faulty: Faulty, proxy: TcpProxy, lose: Callable[[], None]
+) -> None:
+    process = Process(faulty)
+    run, now = process.start("evt_1"), faulty.now
+    row = PromiseRow("hash", run.run_id, 1, "ask", "", 1, now)
+    process.apply(advances=[Advance(run.run_id, 1, run.fence, [step("ask", kind="promise")], promises=[row])])
+    lose()
+
+    outcomes = [
+        process.store.settle("hash", PromiseState.COMPLETED, value, at)
+        for value, at in (('"a"', now), ('"a"', now + 1), ('"b"', now + 2))
+    ]
+
+    assert proxy.faults_made == 1
+    assert [one is not None and one.is_done for one in outcomes] == [True, False, False]
 
 
 def test_claims_whose_reply_was_lost_are_adopted_or_made(

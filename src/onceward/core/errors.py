@@ -143,8 +143,9 @@ class StoreError(OncewardError):
 class StoreUnavailable(StoreError):
     """The store cannot be reached, is locked, full or read-only; trying again later may work.
 
-    Nothing of the commit was written. Onceward tries again by itself where it may; senders of
-    deliveries are asked to (503). Look at the database, its disk and its permissions.
+    Whether anything of the commit was written its message says: nothing, or "it may have been stored",
+    where the reply was lost and the store cannot be asked either. Onceward tries again by itself where it
+    may; senders of deliveries are asked to (503). Look at the database, its disk and its permissions.
     """
 
     code = "store_unavailable"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from onceward.authoring.workflow import Workflow
 from onceward.core import errors, failpoints, ids, json_plain
 from onceward.core.ids import RUN_ID_PREFIX
@@ -47,7 +49,17 @@ async def accept_registered(worker: Worker, accepts: Sequence[Accept]) -> tuple[
                     todo="Send it again.",
                 ) from error
         else:
-            return answers, holder, sent_at
+            # Where the reply to the first time was lost as well, it may be what made the runs.
+            mine = [_as_first(*both) for both in zip(accepts, answers, strict=True)]
+            return mine, holder, sent_at
+
+
+def _as_first(accept: Accept, accepted: Accepted) -> Accepted:
+    """Tell an accept that found the very runs that it was to make that it was the first."""
+    made = accepted.runs | {row.workflow: row.run_id for row in accepted.skipped.values()}
+    ours = {run.workflow: run.run_id for run in accept.runs}
+    is_ours = accepted.is_duplicate and bool(ours) and made == ours
+    return msgspec.structs.replace(accepted, is_duplicate=False) if is_ours else accepted
 
 
 def emitted_event(

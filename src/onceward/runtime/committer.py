@@ -482,13 +482,21 @@ def recovered(store: Store, batch: Batch) -> BatchResult:
     adopts at its next look.
     """
     accepted = []
+    seen: set[tuple[str, str]] = set()
     for accept in batch.accepts:
         event: EventRow = accept.event
         runs = {row.workflow: row.run_id for row in _originals(store, event)}
         skipped = {row.workflow: row for row in store.skipped(event.source, event.id)}
         made = runs | {row.workflow: row.run_id for row in skipped.values()}
         ours = {run.workflow: run.run_id for run in accept.runs}
-        accepted.append(Accepted(bool(ours) and made != ours, False, runs, skipped))
+        stored = store.event(event.source, event.id)
+        hashes = {event.content_hash, None if stored is None else stored.content_hash}
+        # Without a run that tells whose it is, it is ours if it came when ours did, and first in the batch.
+        is_ours = made == ours if ours else _is_row(stored, event) and (event.source, event.id) not in seen
+        seen.add((event.source, event.id))
+        accepted.append(
+            Accepted(not is_ours, not is_ours and None not in hashes and len(hashes) == 2, runs, skipped)
+        )
     # A fence never falls: equal now means that it was equal then, and the commit was written.
     states = store.states([advance.run_id for advance in batch.advances])
     held = [
@@ -496,6 +504,17 @@ def recovered(store: Store, batch: Batch) -> BatchResult:
         for advance in batch.advances
     ]
     return BatchResult(accepted, held, [], store.waits_for(places_of_batch(batch)))
+
+
+def _is_row(stored: EventRow | None, event: EventRow) -> bool:
+    """Say whether a stored event is one that was to be stored, as far as its times and trace tell."""
+    mine = event.received_at, event.occurred_at, event.content_hash, event.trace
+    return stored is not None and mine == (
+        stored.received_at,
+        stored.occurred_at,
+        stored.content_hash,
+        stored.trace,
+    )
 
 
 def _originals(store: Store, event: EventRow) -> list[Any]:

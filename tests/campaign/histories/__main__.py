@@ -24,7 +24,7 @@ from tests.campaign import counters
 from tests.campaign.histories import models
 from tests.campaign.histories.cluster import NEMESES, Cluster
 from tests.campaign.histories.linear import Judgement, Op, Verdict, judge
-from tests.campaign.histories.workloads import WORKLOADS, Told
+from tests.campaign.histories.workloads import WORKLOADS, Told, Waits
 
 AT_ONCE = 2
 """How many histories of each workload one cluster has."""
@@ -165,12 +165,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--nemesis", choices=NEMESES, action="append")
     parser.add_argument("--workload", choices=tuple(WORKLOADS), action="append")
     parser.add_argument("--plant", default="", help="a fault of a SQLite store that must be found")
+    parser.add_argument("--in-order", action="store_true", help="a wait takes the oldest event, always")
     parser.add_argument("--recheck", type=Path)
     given = parser.parse_args(argv)
     if given.recheck:
         judgement = recheck(given.recheck)
         print(judgement)
         return int(judgement.verdict is Verdict.NOT_LINEARIZABLE)
+    Waits.in_order = given.in_order
     chosen = cells(given.first, given.histories, given.nemesis or NEMESES, given.workload or list(WORKLOADS))
     findings = Findings(given.seed, given.store, given.plant)
     with (

@@ -37,6 +37,9 @@ from onceward import (
 )
 
 HTTP_TIMEOUT_S = 20
+NOTHING_WRITTEN = ("Nothing was stored.", "Nothing was written.")
+"""What an error of a store says where nothing has happened; after others it may have."""
+
 HELD_OPTIONS = {"happened": {"result": "yes"}}
 
 
@@ -289,9 +292,10 @@ class Client:
             answer = self._ask(verb, door, args)
         except (Nothing, NotDone) as error:
             self.record.write(number=number, nothing=repr(error))
-        except StoreUnavailable as error:
-            self.record.write(number=number, nothing=str(error), is_refused=True)
         except (Lost, OncewardError) as error:
+            if isinstance(error, StoreUnavailable) and error.means in NOTHING_WRITTEN:
+                self.record.write(number=number, nothing=repr(error))
+                return None
             self.record.write(number=number, lost=repr(error))
         except BaseException as error:
             self.record.write(number=number, odd=repr(error))

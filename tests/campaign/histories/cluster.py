@@ -231,15 +231,16 @@ class Cluster:
         """Leave them alone."""
 
     def _do_kill(self, done: threading.Event) -> None:
-        """Kill an instance, and sometimes a client; the instance is started again."""
-        number = self.dice.randrange(SERVERS)
+        """Kill an instance, which is started again, or a client, or one of each."""
+        number, client = self.dice.randrange(SERVERS), self.dice.choice(self.clients)
+        victims = self.dice.choice(("instance", "client", "both"))
         done.wait(self.dice.uniform(0.02, 0.35))
-        self.servers[number].kill()
-        client = self.dice.choice((*self.clients, None))
-        if client is not None:
-            done.wait(self.dice.uniform(0, 0.1))
+        if victims != "client":
+            self.servers[number].kill()
+        if victims != "instance" and client is not None:
             client.process.kill()
-        self.servers[number] = self._serve(number)
+        if victims != "client":
+            self.servers[number] = self._serve(number)
 
     def _do_stop(self, done: threading.Event) -> None:
         """Stop an instance, and sometimes a client, for longer than a lease."""
@@ -256,7 +257,7 @@ class Cluster:
 
     def _do_lost(self, done: threading.Event) -> None:
         """Lose the replies of commits on the way; those of SQLite are lost by failpoints."""
-        while self.proxy is not None and not done.wait(self.dice.uniform(0.01, 0.08)):
+        while self.proxy is not None and not done.wait(self.dice.uniform(0.05, 0.3)):
             self.proxy.drop_commit_reply(1)
 
     def _do_outage(self, done: threading.Event) -> None:

@@ -314,9 +314,14 @@ class Waits:
 
     Attributes:
         count: how many events it waits for.
+        in_order: each wait takes the oldest event that is stored. What a run is told of may overtake an older
+            one whose sender is slower to tell it, as where the reply to a commit is lost; then any counts.
+        takes: what it took in the end; with it nothing else needs to be tried, since none is ever given back.
     """
 
     count: int
+    in_order: bool = True
+    takes: tuple[str, ...] = ()
 
     def first(self) -> Stored:
         return Stored()
@@ -328,8 +333,10 @@ class Waits:
         fitting = [
             event for event in stored.events if event[0] >= stored.began and event[1] not in stored.taken
         ]
-        if fitting:
-            yield stored._replace(taken=(*stored.taken, min(fitting)[1]))
+        takes = self.takes[len(stored.taken) :][:1]
+        for _, name in sorted(fitting)[: 1 if self.in_order else None]:
+            if name in takes or not self.takes:
+                yield stored._replace(taken=(*stored.taken, name))
 
     def after(self, stored: Stored, op: Op) -> Iterator[Stored]:
         if op.verb == "start":
@@ -361,16 +368,25 @@ class Promised(NamedTuple):
         word: ``open``, ``completed``, ``failed``, or ``over``.
         value: what it was ended with.
         run: ``open``, ``cancelling``, ``completed`` or ``cancelled``.
+        late_at: when somebody was told that its time is over, though nothing had ended it yet.
     """
 
     word: str = "open"
     value: str = ""
     run: str = "open"
+    late_at: int | None = None
+
+
+CLOCKS_NS = 100_000_000
+"""How far the clocks of two processes may be apart on a machine that is overloaded (docs/operate.md)."""
 
 
 @dataclass(frozen=True)
 class Promise:
     """A promise that was made before anybody asked: docs/waiting.md.
+
+    Whether its time is over is judged by when somebody asked. So who asked in time may still be the first
+    to end it after another, who asked later, was told that it is too late.
 
     Attributes:
         expires: it has a time that may be over while it is looked at.
@@ -405,8 +421,11 @@ class Promise:
     def _end(self, at: Promised, op: Op) -> Iterator[Promised]:
         word, value = ("completed" if op.verb == "complete" else "failed"), op.args["value"]
         if at.word == "open":
-            if op.is_lost or op.answer == ("done", False):
+            is_in_time = at.late_at is None or op.call <= at.late_at + CLOCKS_NS
+            if is_in_time and (op.is_lost or op.answer == ("done", False)):
                 yield at._replace(word=word, value=value)
+            if self.expires and op.reply is not None and op.answer == ("over",):
+                yield at._replace(late_at=min(op.reply, at.late_at or op.reply))
         elif at.word == "over":
             if op.is_lost or op.answer == ("over",):
                 yield at

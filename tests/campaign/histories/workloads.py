@@ -289,9 +289,14 @@ class Verbs(Idle):
 
 
 class Waits(Idle):
-    """Runs that wait for events about a subject, which are emitted, some twice, before, while and after."""
+    """Runs that wait for events about a subject, which are emitted, some twice, before, while and after.
+
+    Attributes:
+        in_order: see `models.Waits`.
+    """
 
     calls = 8
+    in_order = False
 
     def script(self, dice: random.Random, tag: str) -> Script:
         runs = {f"{tag}-run{number}": dice.randint(1, 3) for number in range(3)}
@@ -350,8 +355,12 @@ class Waits(Idle):
         yield "events", models.Waits(0), events
         for name, calls in objects.items():
             if not name.endswith(" events"):
-                counts = {call["args"]["args"][1] for call in calls if call["verb"] == "start"}
-                yield name, models.Waits(*counts), [*events, *(self._op(call, desk) for call in calls)]
+                (count,) = {call["args"]["args"][1] for call in calls if call["verb"] == "start"}
+                mine = [self._op(call, desk) for call in calls]
+                (*_, takes) = [op.answer[1:] for op in mine if op.verb == "taken" and op.by == "desk"]
+                model = models.Waits(count, self.in_order, takes)
+                heard = [event for event in events if self.in_order or event.args["id"] in takes]
+                yield name, model, [*heard, *mine]
 
     def _emitted(self, call: Seen, desk: Desk) -> Op | None:
         at = desk.received_at("emit/wait.told", call["args"]["id"])

@@ -14,7 +14,7 @@ from typing import Any
 
 from onceward.core import errors
 from onceward.core.awaiting import places_of_batch
-from onceward.core.model import DELIVERIES_KEPT_MAX, EventRow, NewRun, SkippedRow, WaitRow
+from onceward.core.model import DELIVERIES_KEPT_MAX, EventRow, Millis, NewRun, SkippedRow, WaitRow
 from onceward.core.ports import Accept, Accepted, Advance, Batch, Claim
 from onceward.core.rules import FAR_MS, WAITS_FOR_KEY
 from onceward.core.states import TERMINAL
@@ -82,6 +82,7 @@ class Winner:
     """What the first accept of an event made."""
 
     content_hash: str | None
+    received_at: Millis
     runs: dict[str, str]
     skipped: dict[str, SkippedRow]
 
@@ -357,7 +358,9 @@ class PackedBatch:
             return all(made.get(run.workflow) == run.run_id for run in first.runs)
         if first.deliveries:
             return (*key, first.deliveries[0].delivery_id) in accepted
-        return not winner.runs
+        # By its time: one of the same content and millisecond is taken for this.
+        mine = first.event.content_hash, first.event.received_at
+        return not winner.runs and mine == (winner.content_hash, winner.received_at)
 
     def concerns_others(self, outcome: Outcome) -> bool:
         """Say whether it wrote what another process may want to know: ends, wake-ups, due runs."""
@@ -398,7 +401,7 @@ class PackedBatch:
             runs = {run.workflow: run.run_id for run in first.runs if run.workflow not in skipped}
             if first is accept:
                 return Accepted(False, False, runs, skipped)
-            winner = Winner(first.event.content_hash, runs, skipped)
+            winner = Winner(first.event.content_hash, first.event.received_at, runs, skipped)
         is_clash = None not in (event.content_hash, winner.content_hash) and (
             event.content_hash != winner.content_hash
         )

@@ -252,8 +252,8 @@ class BatchWriter:
             self._call("winners", keys=wanted), self._call("skipped_of", keys=wanted)
         )
         found: dict[EventKey, Winner] = {}
-        for source, event_id, content_hash, workflow, run_id in winners:
-            winner = found.setdefault((source, event_id), Winner(content_hash, {}, {}))
+        for source, event_id, content_hash, received_at, workflow, run_id in winners:
+            winner = found.setdefault((source, event_id), Winner(content_hash, received_at, {}, {}))
             if run_id is not None:
                 winner.runs[workflow] = run_id
         for row in skips:

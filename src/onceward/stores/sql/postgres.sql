@@ -543,7 +543,7 @@ select pg_notify(:channel, :payload)
 with k as materialized (
   select :namespace as namespace, k.* from json_to_recordset(:keys) as k (source text, id text)
 )
-select e.source, e.id, e.content_hash, r.workflow, r.run_id from k
+select e.source, e.id, e.content_hash, e.received_at, r.workflow, r.run_id from k
 join {t}event e on e.namespace = any(array[k.namespace]) and e.source = k.source and e.id = k.id
 left join {t}run r on r.namespace = any(array[k.namespace]) and r.source = k.source and r.event_id = k.id
   and r.replay_id = ''

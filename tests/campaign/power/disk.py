@@ -68,7 +68,7 @@ class Disk:
 
     Args:
         changes: of the recording, in the order in which they ended.
-        forget: which syncs never happened, for a planted fault.
+        forget: when the syncs began that never happened, for a planted fault.
         skip: a name whose files are not of interest, such as ``-shm``, which is memory.
     """
 
@@ -76,7 +76,7 @@ class Disk:
         self,
         changes: Iterable[Change],
         *,
-        forget: Callable[[Change], bool] = lambda change: False,
+        forget: frozenset[int] = frozenset(),
         skip: str = "-shm",
     ) -> None:
         self._root = _Folder()
@@ -84,7 +84,7 @@ class Disk:
         kept = [change for change in changes if not change.path.endswith(skip)]
         gone: dict[str, _File] = {}
         for change in kept:
-            if not (change.what == "sync" and forget(change)):
+            if not (change.what == "sync" and change.began in forget):
                 self._take(change, gone)
 
     # --- what was done ---------------------------------------------------------------------------

@@ -97,7 +97,9 @@ def shop(path: Path, ledger: Path) -> Iterator[ModuleType]:
         "ONCEWARD_TEST_LEDGER": str(ledger),
     }
     with _loading:
-        before = {name: os.environ.get(name) for name in given}
+        before = {name: text for name, text in os.environ.items() if name.startswith("ONCEWARD_")}
+        for variable in before:
+            del os.environ[variable]
         os.environ.update(given)
         name = f"power_shop_{abs(hash(path))}"
         try:
@@ -108,11 +110,9 @@ def shop(path: Path, ledger: Path) -> Iterator[ModuleType]:
             sys.modules[name] = module
             spec.loader.exec_module(module)
         finally:
-            for variable, text in before.items():
-                if text is None:
-                    del os.environ[variable]
-                else:
-                    os.environ[variable] = text
+            for variable in given:
+                del os.environ[variable]
+            os.environ.update(before)
     try:
         module.app.sync.open()
         yield module

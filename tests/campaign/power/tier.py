@@ -20,13 +20,37 @@ from tests.campaign.power.trace import NEVER, CannotRecord, Change, read
 MEMORY = "/dev/shm"
 """A file system in memory, where there is one: the images' own syncs need reach no disk."""
 
-PLANTS: Mapping[str, Callable[[Change], bool]] = {
-    "log": lambda change: change.path == f"{DATABASE}-wal",
-    "file": lambda change: change.path == DATABASE,
-    "folder": lambda change: change.path == "",
+
+def _of(path: str) -> Callable[[Sequence[Change]], frozenset[int]]:
+    """Give the syncs of one file, by when they began."""
+    return lambda changes: frozenset(
+        change.began for change in changes if change.what == "sync" and change.path == path
+    )
+
+
+def _normal(changes: Sequence[Change]) -> frozenset[int]:
+    """Give the syncs that ``synchronous=normal`` does without: not where the log begins, nor before it is copied."""
+    last, found = "", set()
+    pending: int | None = None
+    for change in changes:
+        if change.path == f"{DATABASE}-wal" and change.what == "write":
+            if pending is not None:
+                found.add(pending)
+            pending, last = None, "header" if change.offset == 0 else "frame"
+        elif change.path == f"{DATABASE}-wal" and change.what == "sync" and last == "frame":
+            pending = change.began
+        elif change.path == DATABASE and change.what == "write":
+            pending = None  # the log is copied, and was synced for that
+    return frozenset(found)
+
+
+PLANTS: Mapping[str, Callable[[Sequence[Change]], frozenset[int]]] = {
+    "log": _of(f"{DATABASE}-wal"),
+    "file": _of(DATABASE),
+    "folder": _of(""),
+    "normal": _normal,
 }
-"""Which syncs are left out of a record, as though the store had not asked for them; `log` is what
-``synchronous=normal`` leaves out as well, save where the log begins anew."""
+"""Which syncs are left out of a record, as though the store had not asked for them; by when they began."""
 
 SHAPES = (
     Shape(),
@@ -121,10 +145,10 @@ class Tier:
                     shutil.copytree(scene.home, self._keep / f"recording-{seed}", dirs_exist_ok=True)
             self.judge(recording, seed, images)
 
-    def judge(self, recording: Recording, seed: int, images: int) -> None:
-        """Judge so many images of a recording."""
+    def judge(self, recording: Recording, seed: int, images: int, *, until_found: bool = False) -> None:
+        """Judge so many images of a recording; only until one is at fault, if that is all that is asked."""
         draws = random.Random(seed)
-        forget = PLANTS[self._plant] if self._plant else lambda change: False
+        forget = PLANTS[self._plant](recording.changes) if self._plant else frozenset()
         disk = Disk(recording.changes, forget=forget)
         self.figures["recordings"] += 1
         self.figures["calls"] += len(recording.changes)
@@ -136,6 +160,8 @@ class Tier:
         ):
             carried: list[tuple[str, Image, Future[list[str]]]] = []
             for number, at in enumerate(recording.moments(images, draws)):
+                if until_found and self.violations:
+                    break
                 image = disk.image(at, random.Random(f"{seed} {number}"))
                 given = [promise for promise in recording.given if promise.at < at]
                 name = f"seed {seed} image {number}"

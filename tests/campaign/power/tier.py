@@ -58,6 +58,9 @@ SHAPES = (
     Shape(workers=1),
     Shape(rounds=4, deliveries=6, workers=1),
 )
+BIG = Shape(rounds=1, deliveries=4, big=26)
+"""Writes a log of more than `WAL_PAGES_MAX`, so that the store copies it into the file, and begins it anew."""
+
 CARRIED_AT_ONCE = 3
 TOLD_MAX = 5
 """How many of an image's violations are told."""

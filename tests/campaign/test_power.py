@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.power.disk import Disk
+from tests.campaign.power.disk import Disk, lasting
 from tests.campaign.power.judge import judge, put, ran_again
 from tests.campaign.power.promises import Began
 from tests.campaign.power.scene import EXPORT, Scene, Shape
@@ -138,6 +138,12 @@ def test_an_image_has_what_was_synced_and_of_the_rest_whatever_may_have_arrived(
     before = Disk(changes).image(4, random.Random(0))
     assert before.files == {"x": a}
     assert not before.lost
+
+
+def test_what_a_scene_begins_with_lasts() -> None:
+    files = {"a": b"a", "b/": b"", "b/c": b"c"}
+    for seed in range(20):
+        assert Disk(lasting(files)).image(0, random.Random(seed)).files == files
 
 
 def test_without_strace_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.power.disk import Disk, Image
-from tests.campaign.power.judge import DATABASE, carry, judge, memory, put
+from tests.campaign.power.disk import Disk, Image, lasting
+from tests.campaign.power.judge import DATABASE, carry, judge, memory, put, ran_again
 from tests.campaign.power.promises import Promise, promises
-from tests.campaign.power.scene import EXPORT, Scene, Shape
+from tests.campaign.power.scene import EXPORT, Before, Scene, Shape
 from tests.campaign.power.trace import NEVER, CannotRecord, Change, read
 
 MEMORY = "/dev/shm"
@@ -61,6 +62,9 @@ SHAPES = (
 BIG = Shape(rounds=1, deliveries=4, big=26)
 """Writes a log of more than `WAL_PAGES_MAX`, so that the store copies it into the file, and begins it anew."""
 
+AGAIN = 4
+"""Of how many images of a recording one is of what went on after a power loss."""
+
 CARRIED_AT_ONCE = 3
 TOLD_MAX = 5
 """How many of an image's violations are told."""
@@ -73,6 +77,9 @@ class Recording:
         recorder = scene.record()
         self.changes, said = read(recorder)
         self.given = promises(said)
+        if scene.before is not None:
+            self.changes = lasting(scene.before.image.files) + self.changes
+            self.given = [*(replace(promise, at=-1) for promise in scene.before.given), *self.given]  # type: ignore[type-var]
         self.export = Disk(self.changes).all_of_it().get(EXPORT)
         self._refuse_another_disk(recorder.folder)
 
@@ -92,7 +99,7 @@ class Recording:
 
     def moments(self, count: int, draws: random.Random) -> list[int]:
         """Draw when the power goes: after a promise, and before, in and after every call that changes the disk."""
-        given = [promise.at + 1 for promise in self.given]
+        given = [promise.at + 1 for promise in self.given if promise.at >= 0]
         seldom = [change for change in self.changes if change.what not in ("write", "sync")]
         places = (given, around(self.changes), around(seldom))
         return sorted(draws.choice(*draws.choices(places, (0.4, 0.4, 0.2))) for _ in range(count))
@@ -101,7 +108,8 @@ class Recording:
 def around(changes: Sequence[Change]) -> list[int]:
     """Give the moments at which calls had just begun, and had just ended, and at which others had come between."""
     found = [change.began + 1 for change in changes]
-    return found + [change.ended + later for change in changes if change.ended != NEVER for later in (1, 4)]
+    found += [change.ended + later for change in changes if change.ended != NEVER for later in (1, 4)]
+    return [at for at in found if at > 0]
 
 
 class Tier:
@@ -137,20 +145,48 @@ class Tier:
         return f"{counts}, violations {len(self.violations)}"
 
     def run(self, seed: int, images: int, shape: Shape | None = None) -> None:
-        """Record one scene and judge images of it."""
+        """Record one scene and what goes on after one of its power losses, and judge images of both."""
         with tempfile.TemporaryDirectory(prefix="onceward-power-") as home:
-            place = Path(home)
-            scene = Scene(place / "scene", seed, shape or SHAPES[seed % len(SHAPES)])
-            try:
-                recording = Recording(scene)
-            finally:
-                if self._keep is not None:
-                    shutil.copytree(scene.home, self._keep / f"recording-{seed}", dirs_exist_ok=True)
-            self.judge(recording, seed, images)
+            scene = Scene(Path(home) / "first", seed, shape or SHAPES[seed % len(SHAPES)])
+            first = self._recording(scene, f"recording-{seed}")
+            self.judge(first, seed, images - images // AGAIN)
+            if shape is None and images >= AGAIN and not self._plant:
+                self._again(first, scene, seed, images // AGAIN)
 
-    def judge(self, recording: Recording, seed: int, images: int, *, until_found: bool = False) -> None:
-        """Judge so many images of a recording; only until one is at fault, if that is all that is asked."""
+    def _recording(self, scene: Scene, name: str) -> Recording:
+        try:
+            return Recording(scene)
+        finally:
+            if self._keep is not None:
+                shutil.copytree(scene.home, self._keep / name, dirs_exist_ok=True)
+
+    def _again(self, first: Recording, scene: Scene, seed: int, images: int) -> None:
+        """Let real processes go on with an image, and judge images of that: the power went twice."""
         draws = random.Random(seed)
+        at = draws.choice([promise.at + 1 for promise in first.given[len(first.given) // 3 :]])
+        image = Disk(first.changes).image(at, draws, style="any")
+        given = [promise for promise in first.given if promise.at < at]
+        place = scene.home.parent / "between"
+        found, facts = judge(put(image, place), given)
+        self._tell(f"seed {seed}, between", image, found)
+        if facts is None:
+            return
+        second = Scene(
+            scene.home.parent / "second",
+            seed,
+            Shape(rounds=1, deliveries=6),
+            Before(image, given, scene.token, scene.count),
+        )
+        recording = self._recording(second, f"recording-{seed}-again")
+        self._tell(f"seed {seed}, gone on", image, ran_again(second.recorder.ledger, given, facts))
+        self.judge(recording, seed, images, name=f"seed {seed} again")
+
+    def judge(
+        self, recording: Recording, seed: int, images: int, *, name: str = "", until_found: bool = False
+    ) -> None:
+        """Judge so many images of a recording; only until one is at fault, if that is all that is asked."""
+        whole = name or f"seed {seed}"
+        draws = random.Random(whole)
         forget = PLANTS[self._plant](recording.changes) if self._plant else frozenset()
         disk = Disk(recording.changes, forget=forget)
         self.figures["recordings"] += 1
@@ -165,9 +201,9 @@ class Tier:
             for number, at in enumerate(recording.moments(images, draws)):
                 if until_found and self.violations:
                     break
-                image = disk.image(at, random.Random(f"{seed} {number}"))
+                image = disk.image(at, random.Random(f"{whole} {number}"))
                 given = [promise for promise in recording.given if promise.at < at]
-                name = f"seed {seed} image {number}"
+                name = f"{whole} image {number}"
                 place = Path(folder) / f"{number}"
                 if image.files.get(EXPORT, recording.export) != recording.export:
                     self._tell(name, image, ["the export has its name and is not whole"])

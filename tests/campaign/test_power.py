@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaign.power.disk import Disk
+from tests.campaign.power.disk import Disk, lasting
 from tests.campaign.power.judge import judge, put, ran_again
 from tests.campaign.power.promises import Began
 from tests.campaign.power.scene import EXPORT, Scene, Shape
 from tests.campaign.power.tier import PLANTS, Recording, Tier
 from tests.campaign.power.trace import NEVER, CannotRecord, Change, Recorder
+
+pytestmark = pytest.mark.timeout(600)  # it takes seconds, and a machine may have much else to do
 
 SEED = 7
 IMAGES = 200
@@ -49,7 +51,7 @@ def test_the_log_was_copied_into_the_file_and_begun_anew_while_it_was_recorded(r
 @pytest.mark.parametrize("plant", sorted(PLANTS))
 def test_syncs_that_are_left_out_are_found(recording: Recording, plant: str) -> None:
     tier = Tier(seed=SEED, carry=0, plant=plant)
-    tier.judge(recording, SEED, PLANTED_IMAGES)
+    tier.judge(recording, SEED, PLANTED_IMAGES, until_found=True)
 
     assert tier.violations
 
@@ -136,6 +138,12 @@ def test_an_image_has_what_was_synced_and_of_the_rest_whatever_may_have_arrived(
     before = Disk(changes).image(4, random.Random(0))
     assert before.files == {"x": a}
     assert not before.lost
+
+
+def test_what_a_scene_begins_with_lasts() -> None:
+    files = {"a": b"a", "b/": b"", "b/c": b"c"}
+    for seed in range(20):
+        assert Disk(lasting(files)).image(0, random.Random(seed)).files == files
 
 
 def test_without_strace_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,6 +210,23 @@ def test_an_async_connection_is_refused_by_the_sync_twin(sqlite_url: str) -> Non
     run_app(shop.app, scenario)
 
 
+def test_a_connection_of_the_users_copies_no_log_into_the_file(sqlite_url: str) -> None:
+    """One process's one connection does (RULINGS 9); before SQLite 3.51.3 two can damage the file."""
+    make_table(sqlite_url)
+    shop = Shop(sqlite_url)
+
+    async def scenario() -> None:
+        with contextlib.closing(sqlite3.connect(file_of(sqlite_url))) as connection:
+            connection.execute("insert into thing values ('a')")
+            await shop.app.emit("thing.made", "a", within=connection)
+            connection.commit()
+
+            assert connection.execute("pragma wal_autocheckpoint").fetchone() == (0,)
+        await shop.hears("a")
+
+    run_app(shop.app, scenario)
+
+
 def test_the_same_id_is_one_event(shop: Shop) -> None:
     async def scenario() -> None:
         for _ in range(2):

@@ -13,7 +13,7 @@ import logging
 import sys
 
 from tests.campaign.counters import record
-from tests.campaign.power.tier import PLANTS, Tier
+from tests.campaign.power.tier import BIG, PLANTS, Tier
 
 
 def main() -> int:
@@ -21,6 +21,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--store", choices=["sqlite"], default="sqlite", help="PostgreSQL proves its own log")
     parser.add_argument("--images", type=int, default=200)
+    parser.add_argument(
+        "--big", type=int, default=0, help="further images, of a scene whose log is copied at its limit"
+    )
     parser.add_argument("--recordings", type=int, help="one for each 500 images by default")
     parser.add_argument("--carry", type=int, default=25, help="of how many images one is carried to the end")
     parser.add_argument("--plant", choices=sorted(PLANTS), help="syncs that are left out of the record")
@@ -34,6 +37,9 @@ def main() -> int:
             asked.seed * 1000 + number, asked.images // recordings + (number < asked.images % recordings)
         )
         print(f"recording {number + 1} of {recordings}: {tier.told()}", file=sys.stderr)
+    if asked.big:
+        tier.run(asked.seed * 1000 + recordings, asked.big, BIG)
+        print(f"big: {tier.told()}", file=sys.stderr)
     figures = {"seed": asked.seed, **tier.figures, "violations": tier.violations}
     record("power", figures, variant=f"{asked.store}{f'-{asked.plant}' if asked.plant else ''}")
     print(json.dumps(figures))

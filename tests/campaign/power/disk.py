@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.campaign.power.trace import Change
 
@@ -62,13 +63,22 @@ class Image:
     files: Mapping[str, bytes]
     lost: bool
 
+    def put(self, folder: Path) -> None:
+        """Make the files, in a folder that is there and empty."""
+        for name in sorted(self.files):
+            path = folder / name
+            if name.endswith("/"):
+                path.mkdir()
+            else:
+                path.write_bytes(self.files[name])
+
 
 class Disk:
     """Gives images of what a recording did to an empty folder.
 
     Args:
         changes: of the recording, in the order in which they ended.
-        forget: which syncs never happened, for a planted fault.
+        forget: when the syncs began that never happened, for a planted fault.
         skip: a name whose files are not of interest, such as ``-shm``, which is memory.
     """
 
@@ -76,7 +86,7 @@ class Disk:
         self,
         changes: Iterable[Change],
         *,
-        forget: Callable[[Change], bool] = lambda change: False,
+        forget: frozenset[int] = frozenset(),
         skip: str = "-shm",
     ) -> None:
         self._root = _Folder()
@@ -84,7 +94,7 @@ class Disk:
         kept = [change for change in changes if not change.path.endswith(skip)]
         gone: dict[str, _File] = {}
         for change in kept:
-            if not (change.what == "sync" and forget(change)):
+            if not (change.what == "sync" and change.began in forget):
                 self._take(change, gone)
 
     # --- what was done ---------------------------------------------------------------------------
@@ -177,6 +187,18 @@ class Disk:
             file.taken += 1
         pending = [change for change in file.changes[file.taken :] if change.began < at]
         return chosen.content(file.lasting, pending) if pending else bytes(file.lasting)
+
+
+def lasting(files: Mapping[str, bytes]) -> list[Change]:
+    """Give what made the files of an image that a recording began with; all of it lasts, and before moment 0."""
+    changes = []
+    for name in sorted(files):
+        path = name.removesuffix("/")
+        changes.append(Change(-30, -30, "make" if name.endswith("/") else "create", path))
+        if path == name:
+            changes += [Change(-30, -30, "write", path, 0, files[name]), Change(-20, -20, "sync", path)]
+    folders = {"", *(name.removesuffix("/") for name in files if name.endswith("/"))}
+    return changes + [Change(-10, -10, "sync", folder) for folder in sorted(folders)]
 
 
 def _bound(syncs: Sequence[Change], at: int) -> int:

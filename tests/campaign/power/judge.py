@@ -22,7 +22,7 @@ from onceward.stores.sqlite.host_clock import HostClock
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.invariants import TABLES, check_rows
 from tests.campaign.power.disk import Image
-from tests.campaign.power.promises import Began, Facts, Promise, broken
+from tests.campaign.power.promises import Began, Facts, Promise, StepKey, broken
 from tests.helpers import eventually
 
 APP = Path(__file__).parent / "apps" / "power_shop.py"
@@ -44,12 +44,7 @@ def put(image: Image, folder: Path, *, memory: bytes | None = None) -> Path:
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for name, content in image.files.items():
-        path = folder / name
-        if name.endswith("/"):
-            path.mkdir(exist_ok=True)
-        else:
-            path.write_bytes(content)
+    image.put(folder)
     if memory is not None:
         (folder / f"{DATABASE}-shm").write_bytes(memory)
     return folder / DATABASE
@@ -97,7 +92,9 @@ def shop(path: Path, ledger: Path) -> Iterator[ModuleType]:
         "ONCEWARD_TEST_LEDGER": str(ledger),
     }
     with _loading:
-        before = {name: os.environ.get(name) for name in given}
+        before = {name: text for name, text in os.environ.items() if name.startswith("ONCEWARD_")}
+        for variable in before:
+            del os.environ[variable]
         os.environ.update(given)
         name = f"power_shop_{abs(hash(path))}"
         try:
@@ -108,11 +105,9 @@ def shop(path: Path, ledger: Path) -> Iterator[ModuleType]:
             sys.modules[name] = module
             spec.loader.exec_module(module)
         finally:
-            for variable, text in before.items():
-                if text is None:
-                    del os.environ[variable]
-                else:
-                    os.environ[variable] = text
+            for variable in given:
+                del os.environ[variable]
+            os.environ.update(before)
     try:
         module.app.sync.open()
         yield module
@@ -139,6 +134,11 @@ def carry(path: Path, ledger: Path, given: Sequence[Promise], before: Facts) -> 
             )
     found += [f"run {run_id} went missing" for run_id in before.runs.keys() - after.runs.keys()]
     found += ran_again(ledger, given, before)
+    found += [
+        f"step {key} ran {times} times though nothing failed"
+        for key, times in bodies(ledger).items()
+        if times > 1
+    ]
     return found
 
 
@@ -155,15 +155,17 @@ def _unended(module: ModuleType) -> list[str]:
 def ran_again(ledger: Path, given: Sequence[Promise], before: Facts) -> list[str]:
     """Give the bodies that the ledger has and should not have, after a power loss that left *before*."""
     asked = {promise.key for promise in given if isinstance(promise, Began) and promise.asks}
-    lines = ledger.read_text().splitlines() if ledger.exists() else []
-    notes = [note for note in map(json.loads, lines) if note["what"] == "began"]
-    bodies = Counter((note["run"], note["generation"], note["step"], note["item"]) for note in notes)
     found = []
-    for key, times in bodies.items():
+    for key in bodies(ledger):
         if before.is_done(key):
             found.append(f"step {key} was saved and ran again")
         elif key in asked:
             found.append(f"step {key} had begun and ran again before anybody was asked")
-        elif times > 1:
-            found.append(f"step {key} ran {times} times though nothing failed")
     return found
+
+
+def bodies(ledger: Path) -> Counter[StepKey]:
+    """Give how often each body began."""
+    lines = ledger.read_text().splitlines() if ledger.exists() else []
+    notes = [note for note in map(json.loads, lines) if note["what"] == "began"]
+    return Counter((note["run"], note["generation"], note["step"], note["item"]) for note in notes)

@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from onceward.sources import Stripe
+from tests.campaign.power.disk import Image
+from tests.campaign.power.promises import Promise
 from tests.campaign.power.trace import CannotRecord, Recorder
 from tests.helpers import eventually
 
@@ -53,6 +55,23 @@ class Shape:
     big: int = 0
 
 
+@dataclass(frozen=True)
+class Before:
+    """What a scene begins with that goes on after a power loss.
+
+    Attributes:
+        image: the disk.
+        given: what had been promised.
+        token: by which an operator is known.
+        count: how many events had been sent.
+    """
+
+    image: Image
+    given: Sequence[Promise]
+    token: str
+    count: int
+
+
 FILLER_BYTES = 900_000
 
 
@@ -64,11 +83,13 @@ class Scene:
         home: an empty folder.
         seed: what is done.
         shape: how much of it.
+        before: what was there; an empty folder by default.
     """
 
     home: Path
     seed: int
     shape: Shape = Shape()
+    before: Before | None = None
     runs: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,8 +101,8 @@ class Scene:
         self.recorder = Recorder(self.folder, self.home / "ledger", self.logs)
         self.store = f"sqlite:///{self.recorder.folder / 'shop.db'}"
         self.port = 0
-        self.token = ""
-        self._count = 0
+        self.token = "" if self.before is None else self.before.token
+        self.count = 0 if self.before is None else self.before.count
 
     def env(self) -> dict[str, str]:
         inherited = {name: text for name, text in os.environ.items() if not name.startswith("ONCEWARD_")}
@@ -129,10 +150,13 @@ class Scene:
 
     def record(self) -> Recorder:
         """Do it all."""
-        made = self.command("tokens", "add", "power", "--role", "admin", "--store", self.store)
-        token = re.search(r"owt_\S+", made)
-        assert token is not None, made
-        self.token = token[0]
+        if self.before is None:
+            made = self.command("tokens", "add", "power", "--role", "admin", "--store", self.store)
+            token = re.search(r"owt_\S+", made)
+            assert token is not None, made
+            self.token = token[0]
+        else:
+            self.before.image.put(self.folder)
         for number in range(self.shape.rounds):
             with self.shop() as pids:
                 self.life()
@@ -161,7 +185,7 @@ class Scene:
             list(pool.map(lambda job: job(), jobs))
             known = [(run, workflow) for run, workflow in self.runs.items()]
             again = [
-                self._delivery(kind, number) for number, kind in enumerate(kinds[:2], self._count - len(jobs))
+                self._delivery(kind, number) for number, kind in enumerate(kinds[:2], self.count - len(jobs))
             ]
             emits = [self._emit(f"order-{i}") for i in range(2)]
             looks = [self._look(run) for run, _ in self.draws.sample(known, min(4, len(known)))]
@@ -185,8 +209,8 @@ class Scene:
 
     def _delivery(self, kind: str, number: int | None = None) -> Callable[[], object]:
         if number is None:
-            number = self._count
-            self._count += 1
+            number = self.count
+            self.count += 1
         order = f"order-{number % 5}"
         filler = {"filler": "x" * FILLER_BYTES} if kind == "big" else {}
         event = {"id": f"evt_{number}", "type": kind, "data": {"object": {"order": order, **filler}}}

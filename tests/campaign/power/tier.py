@@ -8,25 +8,50 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.campaign.power.disk import Disk, Image
-from tests.campaign.power.judge import DATABASE, carry, judge, memory, put
+from tests.campaign.power.disk import Disk, Image, lasting
+from tests.campaign.power.judge import DATABASE, carry, judge, memory, put, ran_again
 from tests.campaign.power.promises import Promise, promises
-from tests.campaign.power.scene import EXPORT, Scene, Shape
+from tests.campaign.power.scene import EXPORT, Before, Scene, Shape
 from tests.campaign.power.trace import NEVER, CannotRecord, Change, read
 
 MEMORY = "/dev/shm"
 """A file system in memory, where there is one: the images' own syncs need reach no disk."""
 
-PLANTS: Mapping[str, Callable[[Change], bool]] = {
-    "log": lambda change: change.path == f"{DATABASE}-wal",
-    "file": lambda change: change.path == DATABASE,
-    "folder": lambda change: change.path == "",
+
+def _of(path: str) -> Callable[[Sequence[Change]], frozenset[int]]:
+    """Give the syncs of one file, by when they began."""
+    return lambda changes: frozenset(
+        change.began for change in changes if change.what == "sync" and change.path == path
+    )
+
+
+def _normal(changes: Sequence[Change]) -> frozenset[int]:
+    """Give the syncs that ``synchronous=normal`` does without: not where the log begins, nor before it is copied."""
+    last, found = "", set()
+    pending: int | None = None
+    for change in changes:
+        if change.path == f"{DATABASE}-wal" and change.what == "write":
+            if pending is not None:
+                found.add(pending)
+            pending, last = None, "header" if change.offset == 0 else "frame"
+        elif change.path == f"{DATABASE}-wal" and change.what == "sync" and last == "frame":
+            pending = change.began
+        elif change.path == DATABASE and change.what == "write":
+            pending = None  # the log is copied, and was synced for that
+    return frozenset(found)
+
+
+PLANTS: Mapping[str, Callable[[Sequence[Change]], frozenset[int]]] = {
+    "log": _of(f"{DATABASE}-wal"),
+    "file": _of(DATABASE),
+    "folder": _of(""),
+    "normal": _normal,
 }
-"""Which syncs are left out of a record, as though the store had not asked for them; `log` is what
-``synchronous=normal`` leaves out as well, save where the log begins anew."""
+"""Which syncs are left out of a record, as though the store had not asked for them; by when they began."""
 
 SHAPES = (
     Shape(),
@@ -34,6 +59,12 @@ SHAPES = (
     Shape(workers=1),
     Shape(rounds=4, deliveries=6, workers=1),
 )
+BIG = Shape(rounds=1, deliveries=4, big=26)
+"""Writes a log of more than `WAL_PAGES_MAX`, so that the store copies it into the file, and begins it anew."""
+
+AGAIN = 4
+"""Of how many images of a recording one is of what went on after a power loss."""
+
 CARRIED_AT_ONCE = 3
 TOLD_MAX = 5
 """How many of an image's violations are told."""
@@ -46,6 +77,9 @@ class Recording:
         recorder = scene.record()
         self.changes, said = read(recorder)
         self.given = promises(said)
+        if scene.before is not None:
+            self.changes = lasting(scene.before.image.files) + self.changes
+            self.given = [*(replace(promise, at=-1) for promise in scene.before.given), *self.given]  # type: ignore[type-var]
         self.export = Disk(self.changes).all_of_it().get(EXPORT)
         self._refuse_another_disk(recorder.folder)
 
@@ -65,7 +99,7 @@ class Recording:
 
     def moments(self, count: int, draws: random.Random) -> list[int]:
         """Draw when the power goes: after a promise, and before, in and after every call that changes the disk."""
-        given = [promise.at + 1 for promise in self.given]
+        given = [promise.at + 1 for promise in self.given if promise.at >= 0]
         seldom = [change for change in self.changes if change.what not in ("write", "sync")]
         places = (given, around(self.changes), around(seldom))
         return sorted(draws.choice(*draws.choices(places, (0.4, 0.4, 0.2))) for _ in range(count))
@@ -74,7 +108,8 @@ class Recording:
 def around(changes: Sequence[Change]) -> list[int]:
     """Give the moments at which calls had just begun, and had just ended, and at which others had come between."""
     found = [change.began + 1 for change in changes]
-    return found + [change.ended + later for change in changes if change.ended != NEVER for later in (1, 4)]
+    found += [change.ended + later for change in changes if change.ended != NEVER for later in (1, 4)]
+    return [at for at in found if at > 0]
 
 
 class Tier:
@@ -110,21 +145,49 @@ class Tier:
         return f"{counts}, violations {len(self.violations)}"
 
     def run(self, seed: int, images: int, shape: Shape | None = None) -> None:
-        """Record one scene and judge images of it."""
+        """Record one scene and what goes on after one of its power losses, and judge images of both."""
         with tempfile.TemporaryDirectory(prefix="onceward-power-") as home:
-            place = Path(home)
-            scene = Scene(place / "scene", seed, shape or SHAPES[seed % len(SHAPES)])
-            try:
-                recording = Recording(scene)
-            finally:
-                if self._keep is not None:
-                    shutil.copytree(scene.home, self._keep / f"recording-{seed}", dirs_exist_ok=True)
-            self.judge(recording, seed, images)
+            scene = Scene(Path(home) / "first", seed, shape or SHAPES[seed % len(SHAPES)])
+            first = self._recording(scene, f"recording-{seed}")
+            self.judge(first, seed, images - images // AGAIN)
+            if shape is None and images >= AGAIN and not self._plant:
+                self._again(first, scene, seed, images // AGAIN)
 
-    def judge(self, recording: Recording, seed: int, images: int) -> None:
-        """Judge so many images of a recording."""
+    def _recording(self, scene: Scene, name: str) -> Recording:
+        try:
+            return Recording(scene)
+        finally:
+            if self._keep is not None:
+                shutil.copytree(scene.home, self._keep / name, dirs_exist_ok=True)
+
+    def _again(self, first: Recording, scene: Scene, seed: int, images: int) -> None:
+        """Let real processes go on with an image, and judge images of that: the power went twice."""
         draws = random.Random(seed)
-        forget = PLANTS[self._plant] if self._plant else lambda change: False
+        at = draws.choice([promise.at + 1 for promise in first.given[len(first.given) // 3 :]])
+        image = Disk(first.changes).image(at, draws, style="any")
+        given = [promise for promise in first.given if promise.at < at]
+        place = scene.home.parent / "between"
+        found, facts = judge(put(image, place), given)
+        self._tell(f"seed {seed}, between", image, found)
+        if facts is None:
+            return
+        second = Scene(
+            scene.home.parent / "second",
+            seed,
+            Shape(rounds=1, deliveries=6),
+            Before(image, given, scene.token, scene.count),
+        )
+        recording = self._recording(second, f"recording-{seed}-again")
+        self._tell(f"seed {seed}, gone on", image, ran_again(second.recorder.ledger, given, facts))
+        self.judge(recording, seed, images, name=f"seed {seed} again")
+
+    def judge(
+        self, recording: Recording, seed: int, images: int, *, name: str = "", until_found: bool = False
+    ) -> None:
+        """Judge so many images of a recording; only until one is at fault, if that is all that is asked."""
+        whole = name or f"seed {seed}"
+        draws = random.Random(whole)
+        forget = PLANTS[self._plant](recording.changes) if self._plant else frozenset()
         disk = Disk(recording.changes, forget=forget)
         self.figures["recordings"] += 1
         self.figures["calls"] += len(recording.changes)
@@ -136,9 +199,11 @@ class Tier:
         ):
             carried: list[tuple[str, Image, Future[list[str]]]] = []
             for number, at in enumerate(recording.moments(images, draws)):
-                image = disk.image(at, random.Random(f"{seed} {number}"))
+                if until_found and self.violations:
+                    break
+                image = disk.image(at, random.Random(f"{whole} {number}"))
                 given = [promise for promise in recording.given if promise.at < at]
-                name = f"seed {seed} image {number}"
+                name = f"{whole} image {number}"
                 place = Path(folder) / f"{number}"
                 if image.files.get(EXPORT, recording.export) != recording.export:
                     self._tell(name, image, ["the export has its name and is not whole"])

@@ -36,6 +36,11 @@ returning 1
 -- A new checkpoint: the run is not what kills its holders (RULINGS 6).
 update {t}run set crashes = 0 where namespace = :namespace and run_id = :run_id and crashes > 0
 
+-- name: no_copying
+-- One process's one connection copies the log into the file (RULINGS 9), and a log of ours is longer than
+-- where SQLite begins to copy at a commit by itself.
+pragma wal_autocheckpoint = 0
+
 -- name: is_posted
 select 1 from {t}outbox where namespace = :namespace and outbox_id = :outbox_id
 

@@ -119,4 +119,5 @@ class SqliteWithin:
 
     def post(self, row: OutboxRow) -> Script[None]:
         """Write an event for the worker to take in."""
+        yield Ask(self._sql["no_copying"])
         yield Ask(self._sql["post"], {"namespace": self._namespace, **msgspec.structs.asdict(row)})

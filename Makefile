@@ -60,6 +60,7 @@ sim: $(DEV) ## Simulate crashes: make sim SEEDS=2000 FROM=0, or with a planted b
 campaign: $(DEV) ## The long tiers, hours: a million seeds, every property and kill point many times
 	@scripts/services.sh
 	$(PYTHON_BIN) -m onceward.testing.simulate --seeds $(CAMPAIGN_SEEDS) --from $(FROM)
+	for store in sqlite postgres; do ONCEWARD_TEST_TIER=campaign $(PYTHON_BIN) -m tests.campaign.soak --store $$store --seconds 14400 --waiting 100000 || exit 1; done
 	ONCEWARD_TEST_TIER=campaign $(PYTHON_BIN) -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup --timeout 0 $(ARGS)
 
 .PHONY: docs

@@ -64,6 +64,7 @@ campaign: $(DEV) ## The long tiers, hours: a million seeds, every property and k
 	for store in postgres sqlite; do ONCEWARD_TEST_TIER=campaign $(PYTHON_BIN) -m tests.campaign.chaos --store $$store --seconds 7200; done
 	$(PYTHON_BIN) -m tests.campaign.power --images 20000
 	$(PYTHON_BIN) -m tests.campaign.power --images 20000 --big 100
+	for store in sqlite postgres; do ONCEWARD_TEST_TIER=campaign $(PYTHON_BIN) -m tests.campaign.soak --store $$store --seconds 14400 --waiting 100000 || exit 1; done
 	ONCEWARD_TEST_TIER=campaign $(PYTHON_BIN) -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup --timeout 0 $(ARGS)
 	for store in sqlite postgres; do $(PYTHON_BIN) -m tests.campaign.histories --store $$store --seed $(FROM) --histories 500 || exit 1; done
 

@@ -60,8 +60,8 @@ sim: $(DEV) ## Simulate crashes: make sim SEEDS=2000 FROM=0, or with a planted b
 campaign: $(DEV) ## The long tiers, hours: a million seeds, every property and kill point many times
 	@scripts/services.sh
 	$(PYTHON_BIN) -m onceward.testing.simulate --seeds $(CAMPAIGN_SEEDS) --from $(FROM)
-	$(PYTHON_BIN) -m tests.campaign.mutants --module core --seed $(FROM)
 	ONCEWARD_TEST_TIER=campaign $(PYTHON_BIN) -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup --timeout 0 $(ARGS)
+	$(PYTHON_BIN) -m tests.campaign.mutants --module core --seed $(FROM)
 
 .PHONY: docs
 docs: $(DEV) ## Build the documentation into site/; a warning is an error

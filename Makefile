@@ -67,6 +67,8 @@ campaign: $(DEV) ## The long tiers, hours: a million seeds, every property and k
 	for store in sqlite postgres; do ONCEWARD_TEST_TIER=campaign $(PYTHON_BIN) -m tests.campaign.soak --store $$store --seconds 14400 --waiting 100000 || exit 1; done
 	ONCEWARD_TEST_TIER=campaign $(PYTHON_BIN) -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup --timeout 0 $(ARGS)
 	for store in sqlite postgres; do $(PYTHON_BIN) -m tests.campaign.histories --store $$store --seed $(FROM) --histories 500 || exit 1; done
+	ONCEWARD_TEST_TIER=campaign $(PYTHON_BIN) -m pytest -n $(JOBS) --maxprocesses 4 --dist loadgroup --timeout 0 $(ARGS)
+	$(PYTHON_BIN) -m tests.campaign.mutants --module core --seed $(FROM)
 
 .PHONY: docs
 docs: $(DEV) ## Build the documentation into site/; a warning is an error

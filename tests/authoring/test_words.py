@@ -9,6 +9,7 @@ import pytest
 
 from onceward import App, ConfigError, Context, Retry, SyncContext
 from onceward.authoring.calls import prepare
+from onceward.core.keywords import meant
 from tests.engine.running import make_app, run_app
 
 MEANT = [
@@ -36,6 +37,26 @@ def test_a_decorator_names_the_right_word(decorator: str, options: dict[str, Any
     with pytest.raises(ConfigError, match=told) as caught:
         getattr(app, decorator)(**options)
     assert f"@app.{decorator} has no option" in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        ("tries max_tries retries max_retries attempts max_attempts retry_policy", "retry"),
+        ("backoff delay base cap factor", "retry"),
+        ("time_limit time_out timeout_s timeout_ms timeout_seconds max_time timeout", "deadline"),
+        ("trigger triggers event events source listen", "on"),
+        ("id index element", "item"),
+        ("idempotency_key idempotency scope", "key_scope"),
+        ("side_effect effects pure", "effect"),
+        ("unique dedup dedupe", "key"),
+    ],
+)
+def test_words_of_others_are_answered_with_ours(words: str, ours: str) -> None:
+    known = ["retry", "deadline", "on", "item", "key_scope", "effect", "key"]
+
+    assert {word: meant(word, known) for word in words.split()} == dict.fromkeys(words.split(), ours)
+    assert meant("colour", known) is None
 
 
 def test_the_options_that_there_are_are_seen_by_tools() -> None:

@@ -68,7 +68,8 @@ def test_what_can_be_asked_for_comes_back() -> None:
     assert asked.checked_limit(1) == 1
     assert texts.checked_id("x" * 255) == "x" * 255
     assert [texts.checked_subject(one) for one in (None, "", "x" * 500)] == [None, "", "x" * 500]
-    assert asked.checked_delivery_state("clash") == "clash"
+    for state in ("accepted", "duplicate", "clash", "unparsed"):
+        assert asked.checked_delivery_state(state) == state
     assert asked.checked_texts(workflow="buy", state=None) == {"workflow": "buy", "state": None}
     assert asked.checked_event_place(None) is None
     assert asked.checked_event_place((1, "stripe", "evt")) == (1, "stripe", "evt")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import random
 import subprocess
@@ -258,4 +260,8 @@ def test_a_uuid4_is_one_and_hex_has_two_digits_a_byte() -> None:
 
     assert ids.uuid4().version == 4
     assert ids.uuid4() != ids.uuid4()
+    drawn = [ids.uuid4().int for _ in range(100)]
+    # All bits vary but the six that say which kind of UUID it is.
+    varied = functools.reduce(operator.or_, drawn) & ~functools.reduce(operator.and_, drawn)
+    assert varied == 2**128 - 1 - (0xF << 76) - (0b11 << 62)
     assert len(bytes.fromhex(ids.hex(16))) == 16

@@ -6,6 +6,7 @@ import base64
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from onceward import NoticeAddress
@@ -65,6 +66,8 @@ def test_an_address_shows_neither_its_path_nor_a_secret() -> None:
     shown = next(setting for setting in SETTINGS if setting.name == "notices").show((address,))
 
     assert shown == "https://ops.example/…"
+    assert NoticeAddress("https://ops.example:8443/", secrets=SECRET).shown == "https://ops.example:8443"
+    assert NoticeAddress("https://ops.example?key=s3cr3t", secrets=SECRET).shown == "https://ops.example/…"
     assert "s3cr3t" not in repr(address)
     assert SECRET[6:] not in repr(address)
     assert len(address.address_id) == 16
@@ -142,6 +145,19 @@ def test_a_message_says_what_is_known_and_is_short() -> None:
             "attempt": 3,
         },
     }
+
+
+def test_of_an_error_type_and_message_are_told_without_what_no_output_shows() -> None:
+    saved = {"type": "OSError", "message": "token=abc " + "x" * TEXT_CHARS_MAX, "traceback": "File …"}
+    row = msgspec.structs.replace(ROW, type="run.failed", error=json.dumps(saved))
+
+    told = json.loads(message(row, "default", Redaction(), "https://ops.example/runs"))["data"]
+
+    assert told["error"] == {
+        "type": "OSError",
+        "message": "token=[redacted] " + "x" * (TEXT_CHARS_MAX - 18) + "…",
+    }
+    assert (told["state"], told["url"]) == ("failed", "https://ops.example/runs/run_1")
 
 
 def test_a_notice_is_put_off_for_ever_longer_and_given_up_after_three_days() -> None:

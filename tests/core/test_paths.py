@@ -379,6 +379,26 @@ def test_an_expression_is_bounded_in_depth_and_size() -> None:
     assert isinstance(holds(deep, EVENT), bool)
 
 
+def test_texts_numbers_and_steps_are_bounded() -> None:
+    text = "x" * 10_000
+    assert holds(event.payload["a"] == text, {"payload": {"a": text}})
+    assert evaluate(event.payload[text], {"payload": {text: 1}}) == 1
+    assert holds(event.payload["a"] == -(2**63 - 1), {"payload": {"a": -(2**63 - 1)}})
+    place = event.payload
+    for _ in range(49):  # the first is the payload
+        place = place[0]
+    too_much: list[Callable[[], object]] = [
+        lambda: event.payload["a"] == text + "x",
+        lambda: event.payload[text + "x"],
+        lambda: event.payload["a"] == 2**63,
+        lambda: event.payload[2**63],
+        lambda: place[0],
+    ]
+    for written in too_much:
+        with pytest.raises(ConfigError):
+            written()
+
+
 def test_an_expression_that_holds_itself_many_times_is_bounded_in_size() -> None:
     def doubled(times: int) -> Expr:
         expr: Expr = event.type == "a"

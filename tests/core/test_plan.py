@@ -13,7 +13,15 @@ from onceward.core.choice import NOTHING_KEPT, Choice, choice_of, copies_of, is_
 from onceward.core.effects import StepEffect, effect_of
 from onceward.core.errors import ConfigError, StateConflict
 from onceward.core.model import RunRow, StepKey, StepRow
-from onceward.core.plan import Plan, check_acknowledged, detail_of, make_plan, may_hide_steps, told_of
+from onceward.core.plan import (
+    Plan,
+    check_acknowledged,
+    detail_of,
+    make_plan,
+    may_hide_steps,
+    replayed_of,
+    told_of,
+)
 from onceward.core.states import RunState, StepState, Verb
 from onceward.core.steer import decide
 
@@ -233,8 +241,28 @@ def test_the_plan_of_another_run_is_none() -> None:
         check_acknowledged(theirs, mine)
 
 
+def test_what_has_changed_since_a_plan_is_told() -> None:
+    rows = [step("book", 1), step("charge", 2)]
+    child = run_row(RunState.RUNNING, run_id="run_2")
+    old = plan_of(run_row(), rows)
+
+    def said(plan: Plan) -> str:
+        with pytest.raises(StateConflict) as refused:
+            check_acknowledged(old, plan)
+        return str(refused.value)
+
+    assert "saved since: 'mail'" in said(plan_of(run_row(), [*rows, step("mail", 3)]))
+    assert "gone: 'charge'" in said(plan_of(run_row(), rows[:1]))
+    assert "changed: 'charge'" in said(plan_of(run_row(), [rows[0], step("charge", 2, effect="pure")]))
+    assert "something else is to be kept" in said(plan_of(run_row(), rows, Choice(keep=("book",))))
+    assert "its called or started runs" in said(plan_of(run_row(), rows, children=(child,)))
+    assert "its called or started runs" not in said(plan_of(run_row(), rows[:1]))
+
+
 def test_what_an_audit_keeps_of_a_restart_comes_back() -> None:
     choice = Choice("book", ("mail",), ())
     assert told_of(detail_of(choice, "token", "r-1")) == ("r-1", choice)
     assert detail_of(NOTHING_KEPT, None, None) is None
+    assert replayed_of(detail_of(choice, None, "r-1", replay_of="run_1")) == "run_1"
+    assert replayed_of(None) is replayed_of("by hand") is replayed_of("[]") is None
     assert told_of(None) == told_of("by hand") == told_of("[]") == (None, NOTHING_KEPT)

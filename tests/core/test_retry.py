@@ -335,7 +335,7 @@ def test_retry_later_as_a_cause_is_heard() -> None:
 
 @pytest.mark.parametrize("delay", [-1, math.nan, math.inf, 1e308, None, "P-1D", [1]], ids=named)
 def test_a_delay_that_cannot_be_read_does_not_cost_the_try(delay: object) -> None:
-    decision = decided(RetryLater(delay), draw=0.5)
+    decision = decided(RetryLater(delay), Retry(only=(OSError,)), draw=0.5)
 
     assert decision.delay_ms == 500
     assert "RetryLater's delay" in decision.reason

@@ -11,7 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward import ConfigError, event
-from onceward.core.rules import NO_RULES, Rules, checked_place, key_text, read, shown_version, version_text
+from onceward.core.model import EventRow
+from onceward.core.paths import FIELDS
+from onceward.core.rules import (
+    NO_RULES,
+    Rules,
+    checked_place,
+    fields_of,
+    key_text,
+    read,
+    shown_version,
+    version_text,
+)
 
 numbers = st.integers(-(10**19), 10**19) | st.decimals(-(10**19), 10**19, allow_nan=False, places=9)
 
@@ -80,12 +91,48 @@ def test_rules_with_expressions_are_read_back_equal() -> None:
     assert Rules.from_text(NO_RULES.to_text()) is NO_RULES
 
 
-def test_a_function_is_not_stored_and_says_so_where_it_is_not() -> None:
-    again = Rules.from_text(Rules(version=lambda event: event.payload["n"]).to_text())
+def test_all_rules_are_read_back() -> None:
+    key = event.payload["order"]
+    rules = Rules(key=key, once="window", window_ms=5_000, clash="queue", retries_on_redelivery=True)
 
-    assert again.version is not None
-    with pytest.raises(ConfigError, match="a function that this process does not have"):
-        read(again.version, {}, None)
+    again = Rules.from_text(rules.to_text())
+
+    assert again.key is not None
+    assert read(again.key, {"payload": {"order": "o-1"}}, None) == "o-1"
+    assert (again.once, again.window_ms, again.clash) == ("window", 5_000, "queue")
+    assert again.retries_on_redelivery is True
+    assert Rules.from_text(Rules(retries_on_redelivery=True).to_text()).retries_on_redelivery is True
+
+
+@pytest.mark.parametrize("what", ["version", "key"])
+def test_a_function_is_not_stored_and_says_so_where_it_is_not(what: str) -> None:
+    place: Any = {what: lambda event: event.payload["n"]}
+    again = getattr(Rules.from_text(Rules(**place).to_text()), what)
+
+    with pytest.raises(
+        ConfigError, match=f"The {what} of this workflow is a function that this process does"
+    ):
+        read(again, {}, None)
+
+
+@pytest.mark.parametrize("payload", ['{"a":1}', None])
+def test_an_expression_finds_everything_that_is_stored_of_an_event(payload: str | None) -> None:
+    row = EventRow("stripe", "evt_1", "order.paid", payload, 1_000, subject="o-1", occurred_at=900)
+
+    fields = fields_of(row, "staging", 7)
+
+    assert tuple(fields) == FIELDS
+    assert fields == {
+        "namespace": "staging",
+        "source": "stripe",
+        "id": "evt_1",
+        "type": "order.paid",
+        "subject": "o-1",
+        "payload": None if payload is None else {"a": 1},
+        "occurred_at": 900,
+        "received_at": 1_000,
+        "version": 7,
+    }
 
 
 def test_an_async_function_is_refused() -> None:
@@ -111,6 +158,7 @@ def test_an_async_function_is_refused() -> None:
         ([], None),
         (["a", None], None),
         ({"a": 1}, None),
+        ("x" * 1_000, "x" * 1_000),
         ("x" * 1_001, None),
         ("a\0", None),
         ("\ud800", None),

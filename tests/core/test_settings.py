@@ -175,7 +175,13 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     said = refusal({"leese": "3s", "concurrency": 0, "poll": "1h"}, {"ONCEWARD_DRAIN": " "})
 
     assert said.startswith("4 settings cannot be used: ")
-    for part in ("'leese'", "concurrency", "ONCEWARD_DRAIN", "Did you mean lease?"):
+    for part in (
+        "'leese'",
+        "concurrency",
+        "ONCEWARD_DRAIN",
+        "Did you mean lease?",
+        "It would have no effect.",
+    ):
         assert part in said
 
 

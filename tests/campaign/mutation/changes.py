@@ -44,7 +44,7 @@ _FOR_PEOPLE = {"annotation", "returns", "decorator_list", "type_params", "msg"}
 _FOR_TYPES = {"Annotated", "Literal", "NewType", "ParamSpec", "TypeVar", "TypeVarTuple", "cast"}
 _LOGS = {"log", "_log", "logger", "_logger", "warnings"}
 _GUARDS = {"strict", "slots", "frozen", "kw_only", "repr", "compare", "stacklevel"}
-_EITHER_WAY = {"isinstance", "issubclass", "max", "min", "print"}
+_EITHER_WAY = {"intersection", "isinstance", "issubclass", "max", "min", "print", "union"}
 _UNREAD = {"__all__", "__slots__", "__match_args__"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

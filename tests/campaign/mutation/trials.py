@@ -25,7 +25,7 @@ from hypothesis import Phase, settings
 from tests.campaign.mutation.changes import with_hits
 from tests.campaign.mutation.children import Children
 
-TEST_SECONDS_MAX = 60
+TEST_SECONDS_MAX = 120
 """How long one test may wait, on the clock: what is changed may wait for ever."""
 
 PLUGINS = ("pytest_timeout", "_hypothesis_pytestplugin", "onceward.testing.plugin")
@@ -151,13 +151,19 @@ class _Measuring(_Choosing):
         self.hits = hits
         self.tests: dict[str, tuple[float, dict[str, str]]] = {}
         self.failed: list[str] = []
+        self.caches: list[Any] = []
 
     def pytest_collection_finish(self) -> None:
+        self.caches = [
+            cache for cache in _objects(functools._lru_cache_wrapper) if cache.__module__ in self.hits
+        ]
         for lines in self.hits.values():
             lines.clear()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        for cache in self.caches:  # else only the first test runs what is remembered
+            cache.cache_clear()
         began = time.process_time()
         done = yield
         masks = {name: f"{sum(1 << line for line in lines):x}" for name, lines in self.hits.items() if lines}
@@ -204,12 +210,9 @@ class _Sifting(_Choosing):
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        gc.unfreeze()  # what tests have frozen is not listed
-        objects = gc.get_objects()  # by their types: what tests have made may raise when it is asked
         names = {order.name for order in self.orders}
-        functions = [one for one in objects if type(one) is FunctionType and one.__module__ in names]
-        caches = [one for one in objects if type(one) is functools._lru_cache_wrapper]
-        gc.freeze()
+        functions = [one for one in _objects(FunctionType) if one.__module__ in names]
+        caches = _objects(functools._lru_cache_wrapper)
         children = Children(self.width)
         wanted = dict.fromkeys(test for order in self.orders for test in order.tests)
         children.add(functools.partial(self.control, [items[test] for test in wanted]), 3_600.0, self.heed)
@@ -295,6 +298,14 @@ def _bare(code: CodeType) -> CodeType:
     return code.replace(
         co_consts=tuple(None if isinstance(part, CodeType) else part for part in code.co_consts)
     )
+
+
+def _objects(kind: type) -> list[Any]:
+    """Give all objects of one type, by their types alone: what tests have made may raise when it is asked."""
+    gc.unfreeze()  # what is frozen is not listed
+    found = [one for one in gc.get_objects() if type(one) is kind]
+    gc.freeze()
+    return found
 
 
 def _is_elsewhere(item: pytest.Item) -> bool:

@@ -1,0 +1,28 @@
+"""What a process counts, and that it is bounded."""
+
+from __future__ import annotations
+
+from onceward.core.counters import OTHER, SECONDS, SERIES_MAX, Counter, Histogram
+
+
+def test_a_counter_tells_labels_apart_up_to_a_bound() -> None:
+    counter = Counter()
+    for number in range(SERIES_MAX):
+        counter.add("buy", str(number))
+    counter.add("buy", "0")
+    counter.add("buy", "one too many")
+    counter.add("buy", "two too many")
+
+    assert len(counter.values) == SERIES_MAX + 1
+    assert counter.values["buy", "0"] == 2
+    assert counter.values["buy", "999"] == 1
+    assert counter.values[OTHER, OTHER] == 2
+
+
+def test_a_length_belongs_to_the_first_class_that_it_does_not_exceed() -> None:
+    lengths = Histogram()
+    for seconds in (0.0, 0.001, 0.0011, SECONDS[-1], SECONDS[-1] + 0.5):
+        lengths.add(seconds)
+
+    assert lengths.counts == [2, 1, *[0] * (len(SECONDS) - 3), 1, 1]
+    assert lengths.total == 0.0 + 0.001 + 0.0011 + 10.0 + 10.5

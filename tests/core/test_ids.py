@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
 import threading
 import uuid
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 
 from onceward.core.errors import NotStorable
 from onceward.core.ids import TIME_MS_MAX, IdSource, composed, is_run_id, run_id, uuid7
+from tests.starts import ROOT, run
 
 CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -225,9 +225,8 @@ print(ids.run_id(), ids.uuid4(), ids.draw(), flush=True)
 
 def test_a_forked_child_draws_nothing_that_its_parent_draws() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run(
-        [sys.executable, "-c", FORK], env=environment, capture_output=True, text=True, timeout=60, check=True
-    )
+    ended = run("-c", FORK, cwd=ROOT, env=environment)
+    assert ended.returncode == 0, ended.stderr
 
     drawn = ended.stdout.split()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.conftest import STORES, broken_promises
+from tests.recycled import migrated_file
 
 
 @pytest.fixture(params=STORES)
@@ -16,6 +17,6 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "postgres":
         url = str(request.getfixturevalue("postgres_store"))
     else:
-        url = f"sqlite:///{tmp_path / 'store.db'}"
+        url = migrated_file(tmp_path / "store.db")
     yield url
     assert broken_promises(url) == []

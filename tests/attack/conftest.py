@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.attack.site import Site
+from tests.recycled import migrated_file
 
 EVERY = {"test_ambiguous": 3, "test_branches": 11, "test_operators": 5, "test_zombie": 2, "test_shutdown": 2}
 """Of which modules a commit takes every so many cases; a campaign takes all of them."""
@@ -35,8 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty store, of each kind in turn."""
     if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_dsn"))
-    return f"sqlite:///{tmp_path / 'attack.db'}"
+        return str(request.getfixturevalue("postgres_store"))
+    return migrated_file(tmp_path / "attack.db")
 
 
 @pytest.fixture
@@ -47,11 +48,11 @@ def site(store: str, tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def sqlite_site(tmp_path: Path) -> Iterator[Site]:
-    with Site(f"sqlite:///{tmp_path / 'attack.db'}", tmp_path) as site:
+    with Site(migrated_file(tmp_path / "attack.db"), tmp_path) as site:
         yield site
 
 
 @pytest.fixture
-def postgres_site(postgres_dsn: str, tmp_path: Path) -> Iterator[Site]:
-    with Site(postgres_dsn, tmp_path) as site:
+def postgres_site(postgres_store: str, tmp_path: Path) -> Iterator[Site]:
+    with Site(postgres_store, tmp_path) as site:
         yield site

@@ -21,12 +21,12 @@ create function faked.clock_timestamp() returns timestamptz language sql volatil
 
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S], ids=["ahead", "back"])
 def test_a_servers_clock_that_is_set_ends_no_living_lease(
-    postgres_site: Site, postgres_dsn: str, jump_s: int
+    postgres_site: Site, postgres_store: str, jump_s: int
 ) -> None:
     site = postgres_site
-    with psycopg.connect(postgres_dsn, autocommit=True) as outside:
+    with psycopg.connect(postgres_store, autocommit=True) as outside:
         outside.execute(FAKED.encode())
-        database = postgres_dsn.rpartition("/")[2]
+        database = postgres_store.rpartition("/")[2]
         outside.execute(f'alter database "{database}" set search_path = faked, pg_catalog'.encode())
         workers = [site.worker(), site.worker()]
         shop = site.desk()

@@ -17,6 +17,7 @@ from onceward.console.pruning import subject_hash
 from onceward.testing.invariants import check_invariants
 from tests.engine.running import open_store, run_app
 from tests.helpers import eventually_async
+from tests.recycled import migrated_file
 
 
 class Told:
@@ -34,9 +35,9 @@ class Told:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Three runs that ended, and an event of which there is none."""
     if request.param == "postgres":
-        url = str(request.getfixturevalue("postgres_dsn"))
+        url = str(request.getfixturevalue("postgres_store"))
     else:
-        url = f"sqlite:///{tmp_path / 'store.db'}"
+        url = migrated_file(tmp_path / "store.db")
     app = App(url, poll="50ms", linger="20ms", drain="2s")
 
     @app.workflow(on="order.paid")

@@ -6,7 +6,6 @@ import functools
 import operator
 import os
 import random
-import subprocess
 import sys
 import threading
 import uuid
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 
 from onceward.core.errors import NotStorable
 from onceward.core.ids import TIME_MS_MAX, IdSource, composed, is_run_id, run_id, uuid7
+from tests.starts import ROOT, run
 
 CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -227,9 +227,8 @@ print(ids.run_id(), ids.uuid4(), ids.draw(), flush=True)
 
 def test_a_forked_child_draws_nothing_that_its_parent_draws() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run(
-        [sys.executable, "-c", FORK], env=environment, capture_output=True, text=True, timeout=60, check=True
-    )
+    ended = run("-c", FORK, cwd=ROOT, env=environment)
+    assert ended.returncode == 0, ended.stderr
 
     drawn = ended.stdout.split()
 

@@ -8,7 +8,6 @@ import dataclasses
 import enum
 import math
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from hypothesis import strategies as st
 from onceward.core.errors import NotStorable, StoreDamaged, ValueTooLarge
 from onceward.core.json_plain import Role, decode_plain, encode_plain, round_trip_plain
 from onceward.core.shown import shown
+from tests.starts import ROOT, run
 
 LIMIT = 1_000_000
 WHAT = "The result of step 'charge'"
@@ -272,14 +272,7 @@ except NotStorable as error:
 def test_the_bound_on_integers_holds_where_the_program_lifted_pythons_own() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
-    ended = subprocess.run(
-        [sys.executable, "-c", LIFTED],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    ended = run("-c", LIFTED, cwd=ROOT, env=environment)
 
     assert "more than 4,300 digits" in ended.stdout
 

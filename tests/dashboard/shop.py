@@ -16,6 +16,7 @@ from onceward.core.messages import HttpRequest
 from onceward.sources import from_functions
 from tests.dashboard.serving import Site
 from tests.helpers import eventually_async
+from tests.recycled import migrated_file
 
 T = TypeVar("T")
 
@@ -149,4 +150,4 @@ class Shop:
 
 def shop_in(folder: Path) -> Shop:
     """Give a shop with a store of its own."""
-    return Shop(f"sqlite:///{folder / 'shop.db'}")
+    return Shop(migrated_file(folder / "shop.db"))

@@ -490,8 +490,8 @@ def test_every_link_between_pages_leads_somewhere(shop: Shop, site: Site, client
 
 
 @pytest.mark.postgres
-def test_every_page_stands_on_postgresql_too(postgres_dsn: str, serve: Serve, client: Client) -> None:
-    shop = Shop(postgres_dsn)
+def test_every_page_stands_on_postgresql_too(postgres_store: str, serve: Serve, client: Client) -> None:
+    shop = Shop(postgres_store)
     shop.site = serve(shop.console)
     run_id = shop.emit("order.paid", "order-7")
     shop.emit("order.ready", "order-9")

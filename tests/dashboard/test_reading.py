@@ -29,7 +29,7 @@ CUT_OFF = "[...document.querySelectorAll('.scroll, .tile')].filter(e => e.scroll
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def shop(request: pytest.FixtureRequest, tmp_path: Path, serve: Serve) -> Shop:
     is_sqlite = request.param == "sqlite"
-    shop = shop_in(tmp_path) if is_sqlite else Shop(request.getfixturevalue("postgres_dsn"))
+    shop = shop_in(tmp_path) if is_sqlite else Shop(request.getfixturevalue("postgres_store"))
     shop.site = serve(shop.console)
     return shop
 

@@ -9,6 +9,7 @@ import pytest
 
 from onceward.testing.invariants import check_invariants
 from tests.engine.running import open_store
+from tests.recycled import migrated_file
 
 STORES = ("sqlite", "postgres")
 
@@ -19,7 +20,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "postgres":
         url = str(request.getfixturevalue("postgres_store"))
     else:
-        url = f"sqlite:///{tmp_path / 'store.db'}"
+        url = migrated_file(tmp_path / "store.db")
     yield url
     assert broken_promises(url) == []
 
@@ -27,7 +28,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
     """The URL of an empty SQLite store, for what no store decides."""
-    return f"sqlite:///{tmp_path / 'store.db'}"
+    return migrated_file(tmp_path / "store.db")
 
 
 def broken_promises(url: str) -> list[str]:

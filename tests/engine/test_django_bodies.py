@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.starts import ROOT, SRC, run
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -22,15 +20,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def test_djangos_connections_commit_what_is_saved_or_say_why_not(store: str) -> None:
     """On SQLite the very first transaction cannot begin, and its second try has the same connection."""
-    played = subprocess.run(
-        [sys.executable, "-m", "tests.engine.django_bodies", store],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": f"{SRC}{os.pathsep}{ROOT}"}
+    played = run("-m", "tests.engine.django_bodies", store, cwd=ROOT, env=environment)
 
     assert played.returncode == 0, played.stderr
     found = json.loads(played.stdout)

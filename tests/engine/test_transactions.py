@@ -34,6 +34,7 @@ from tests.engine.ways import (
     things,
 )
 from tests.helpers import eventually_async
+from tests.recycled import migrated_file
 
 BY_NAME = {way.name: way for way in WAYS}
 PLAIN = ("sqlite3", "psycopg")
@@ -93,9 +94,9 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Scene:
     """A scene of the way that the test is run with."""
     way = BY_NAME[request.param] if isinstance(request.param, str) else request.param
     if way.kind == "sqlite":
-        url = f"sqlite:///{tmp_path / 'store.db'}"
+        url = migrated_file(tmp_path / "store.db")
     else:
-        url = str(request.getfixturevalue("postgres_dsn"))
+        url = str(request.getfixturevalue("postgres_store"))
     make_table(url)
     scene = Scene(way, url)
     scene.app.transactions(scene.connect)
@@ -337,13 +338,13 @@ def test_a_commit_is_a_new_checkpoint_for_the_count_of_lost_holders(
 @pytest.mark.parametrize("name", ["psycopg", "async-psycopg", "asyncpg", "sqlalchemy-asyncpg"])
 @pytest.mark.parametrize(("fault", "bodies"), [("drop_commit_reply", 1), ("cut_before_commit", 2)])
 def test_a_connection_cut_at_the_commit_leaves_one_row(
-    postgres_server: PostgresAddress, postgres_dsn: str, name: str, fault: str, bodies: int
+    postgres_server: PostgresAddress, postgres_store: str, name: str, fault: str, bodies: int
 ) -> None:
     """Whether the server has committed or not, which the client cannot know."""
-    make_table(postgres_dsn)
+    make_table(postgres_store)
     with TcpProxy(postgres_server) as proxy:
-        scene = Scene(BY_NAME[name], postgres_dsn)
-        scene.app.transactions(BY_NAME[name].connect(proxy.dsn(postgres_dsn.rsplit("/", 1)[1])))
+        scene = Scene(BY_NAME[name], postgres_store)
+        scene.app.transactions(BY_NAME[name].connect(proxy.dsn(postgres_store.rsplit("/", 1)[1])))
         insert = scene.counted()
 
         @scene.app.workflow
@@ -355,7 +356,7 @@ def test_a_connection_cut_at_the_commit_leaves_one_row(
 
         assert proxy.faults_made == 1
     assert scene.bodies == bodies
-    assert things(postgres_dsn) == ["a"]
+    assert things(postgres_store) == ["a"]
 
 
 def take_away(scene: Scene) -> None:
@@ -806,9 +807,9 @@ def test_a_body_whose_commit_psycopg_refuses_is_told_so_at_once(
         ("sqlalchemy-asyncpg", "plain", "must be awaited"),
     ],
 )
-def test_a_body_of_the_other_colour_is_refused(postgres_dsn: str, name: str, body: str, text: str) -> None:
-    make_table(postgres_dsn)
-    scene = Scene(BY_NAME[name], postgres_dsn)
+def test_a_body_of_the_other_colour_is_refused(postgres_store: str, name: str, body: str, text: str) -> None:
+    make_table(postgres_store)
+    scene = Scene(BY_NAME[name], postgres_store)
     scene.app.transactions(scene.connect)
 
     async def later(connection: Any) -> None:

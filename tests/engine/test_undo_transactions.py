@@ -17,6 +17,7 @@ from onceward.core import failpoints
 from tests.engine.running import ONCE, evict, make_app, run_app
 from tests.engine.ways import WAYS, Way, make_table, things
 from tests.helpers import eventually_async
+from tests.recycled import migrated_file
 
 BY_NAME = {way.name: way for way in WAYS}
 BOTH = ("sqlite3", "psycopg", "aiosqlite", "asyncpg")
@@ -120,9 +121,9 @@ UNDONE = ["a", "b", "row of a back, 5", "row of b back, 7"]
 def books(request: pytest.FixtureRequest, tmp_path: Path) -> Books:
     way = BY_NAME[request.param]
     if way.kind == "sqlite":
-        url = f"sqlite:///{tmp_path / 'store.db'}"
+        url = migrated_file(tmp_path / "store.db")
     else:
-        url = str(request.getfixturevalue("postgres_dsn"))
+        url = str(request.getfixturevalue("postgres_store"))
     make_table(url)
     return Books(way, url)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from onceward import Context
 from onceward import event as e
 from tests.engine.running import make_app, open_store, run_app
+from tests.starts import ROOT, SRC, start
 
 RACES = 400
 AT_ONCE = 40
@@ -45,15 +44,10 @@ asyncio.run(main())
 """
 
 
-def sender(url: str) -> subprocess.Popen[str]:
+def sender(url: str) -> subprocess.Popen[bytes]:
     """Another process that emits; what it reads says about what, and when."""
-    return subprocess.Popen(
-        [sys.executable, "-c", SENDER, url],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
-    )
+    environment, pipe = {**os.environ, "PYTHONPATH": SRC}, subprocess.PIPE
+    return start("-c", SENDER, url, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe)
 
 
 @pytest.mark.parametrize("notify", [True, False])
@@ -70,7 +64,7 @@ def test_four_hundred_races_lose_and_double_nothing(store_url: str, notify: bool
         )
         return [first.payload, second.payload, line.payload]
 
-    async def scenario(process: subprocess.Popen[str]) -> None:
+    async def scenario(process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
         handles = {}
         for begin in range(0, RACES, AT_ONCE):
@@ -78,7 +72,7 @@ def test_four_hundred_races_lose_and_double_nothing(store_url: str, notify: bool
                 subject = f"o-{number}"
                 handles[subject] = await app.start(flow, subject)
                 # Some of them before the wait is open, some while it opens, some when the run has left.
-                process.stdin.write(f"{subject} {number % 20 * 3}\n")
+                process.stdin.write(f"{subject} {number % 20 * 3}\n".encode())
             process.stdin.flush()
             await asyncio.gather(*(handle.result("90s") for handle in handles.values()))
         for subject, handle in handles.items():
@@ -88,7 +82,7 @@ def test_four_hundred_races_lose_and_double_nothing(store_url: str, notify: bool
 
     with sender(store_url) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        assert process.stdout.readline() == b"ready\n"
         run_app(app, lambda: scenario(process), within_s=150)
         assert process.stdin is not None
         process.stdin.close()

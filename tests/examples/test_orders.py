@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from tests.helpers import eventually
@@ -38,9 +40,9 @@ def test_an_order_is_charged_once_though_its_process_was_killed_and_it_was_asked
 
 
 def _is_saved(folder: Path) -> bool:
-    probe = (
-        "import sqlite3; print(sqlite3.connect('orders.sqlite').execute("
-        "\"select count(*) from onceward_step where state = 'done'\").fetchone()[0])"
-    )
-    done = subprocess.run([sys.executable, "-c", probe], cwd=folder, capture_output=True, text=True)
-    return done.stdout.strip() == "1"
+    with closing(sqlite3.connect(folder / "orders.sqlite")) as connection:
+        try:
+            found = connection.execute("select count(*) from onceward_step where state = 'done'").fetchone()
+        except sqlite3.OperationalError:
+            return False  # not migrated yet
+    return bool(found == (1,))

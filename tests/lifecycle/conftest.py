@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lifecycle.procs import ForkServer, Nursery
+from tests.recycled import migrated_file
 
 SETTINGS = {"lease": "2s", "poll": "50ms", "linger": "50ms"}
 """Settings of every process in these tests, unless one says otherwise."""
@@ -37,7 +38,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty store, of each kind in turn."""
     if request.param == "postgres":
         return str(request.getfixturevalue("postgres_store"))
-    return f"sqlite:///{tmp_path / 'shop.db'}"
+    return migrated_file(tmp_path / "shop.db")
 
 
 @pytest.fixture

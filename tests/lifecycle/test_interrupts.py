@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from onceward.testing import check_invariants
 from tests.helpers import eventually
 from tests.lifecycle.checks import looking_at
 from tests.lifecycle.procs import ROOT
+from tests.starts import start
 
 PROGRAM = """
 import asyncio, sys, threading
@@ -74,12 +73,8 @@ class Program:
             env["ONCEWARD_FAILPOINT"] = failpoint
         self.log = home / "log"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, store, str(self.notes_path), place],
-                env=env,
-                stdout=log,
-                stderr=log,
-            )
+            program = ("-c", PROGRAM, store, str(self.notes_path), place)
+            self.process = start(*program, cwd=home, env=env, stdout=log, stderr=log)
 
     def notes(self) -> list[str]:
         return self.notes_path.read_text().split()

@@ -14,6 +14,7 @@ from onceward.testing.invariants import check_invariants
 from tests.engine.running import open_store, run_app
 from tests.helpers import eventually_async
 from tests.lifecycle.procs import ForkServer
+from tests.recycled import migrated_file
 
 Prune = Callable[..., int]
 OVER = 12
@@ -40,8 +41,8 @@ def prune(fork_server: ForkServer, url: str, tmp_path: Path) -> Prune:
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}"
-    return str(request.getfixturevalue("postgres_dsn"))
+        return migrated_file(tmp_path / "store.db")
+    return str(request.getfixturevalue("postgres_store"))
 
 
 def test_live_work_goes_on_beside_prunes_that_are_killed(url: str, prune: Prune) -> None:

@@ -12,6 +12,7 @@ from onceward.testing.invariants import check_invariants
 from tests.engine.running import open_store
 from tests.engine.ways import WAYS, make_table, things
 from tests.lifecycle.procs import Child, ForkServer
+from tests.recycled import migrated_file
 
 WITHIN_S = 60
 
@@ -30,8 +31,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """A store's URL, and the way to it."""
     store, _, name = request.param.partition("-")
     if store == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}", name
-    return str(request.getfixturevalue("postgres_dsn")), name
+        return migrated_file(tmp_path / "store.db"), name
+    return str(request.getfixturevalue("postgres_store")), name
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,8 @@ def test_an_ordinary_step_would_leave_two(
 ) -> None:
     """The twin of the last test, which shows that it can fail."""
     if way == "sqlite3":
-        url = f"sqlite:///{tmp_path / 'store.db'}"
+        url = migrated_file(tmp_path / "store.db")
     else:
-        url = str(request.getfixturevalue("postgres_dsn"))
+        url = str(request.getfixturevalue("postgres_store"))
 
     assert rows_after_a_kill(drivers, tmp_path, url, way, "run", "step.after_body") == ["kept", "kept"]

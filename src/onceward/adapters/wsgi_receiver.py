@@ -129,7 +129,7 @@ def scope_of(environ: WSGIEnvironment) -> Scope:
         "root_path": root,
         "headers": list(_headers(environ)),
         "client": (environ.get("REMOTE_ADDR", ""), 0),
-        "server": (environ.get("SERVER_NAME", ""), _number(environ.get("SERVER_PORT", ""))),
+        "server": (environ.get("SERVER_NAME", ""), _number(str(environ.get("SERVER_PORT", "")))),
     }
 
 

@@ -162,6 +162,20 @@ def test_a_body_without_a_length_or_an_end_is_not_waited_for(site: Site) -> None
     assert source.got == 0
 
 
+@pytest.mark.parametrize("protocol", ["HTTP/2", "HTTP/2.0", "HTTP/3"])
+def test_a_body_of_which_http_2_says_nothing_is_not_taken_for_an_empty_one(site: Site, protocol: str) -> None:
+    """Its signature would be wrong then, and a sender that is told so gives the event up."""
+    unsaid = {"CONTENT_LENGTH": "", "SERVER_PROTOCOL": protocol}
+
+    assert site.deliver(BODY, Input(BODY), unsaid)[0] == 501
+    assert site.ask("/webhooks/healthz", environ=GET | unsaid)[0] == 200
+
+
+@pytest.mark.parametrize("said", [{"HTTP_TRANSFER_ENCODING": "chunked"}, {"SERVER_PROTOCOL": "HTTP/2"}])
+def test_a_body_that_the_server_has_in_memory_is_read_to_its_end(site: Site, said: dict[str, str]) -> None:
+    assert site.deliver(BODY, io.BytesIO(BODY), {"CONTENT_LENGTH": ""} | said)[0] == 202
+
+
 @pytest.mark.parametrize(
     ("source", "status"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import io
 import json
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
@@ -160,6 +162,20 @@ def test_a_body_without_a_length_or_an_end_is_not_waited_for(site: Site) -> None
     assert source.got == 0
 
 
+@pytest.mark.parametrize("protocol", ["HTTP/2", "HTTP/2.0", "HTTP/3"])
+def test_a_body_of_which_http_2_says_nothing_is_not_taken_for_an_empty_one(site: Site, protocol: str) -> None:
+    """Its signature would be wrong then, and a sender that is told so gives the event up."""
+    unsaid = {"CONTENT_LENGTH": "", "SERVER_PROTOCOL": protocol}
+
+    assert site.deliver(BODY, Input(BODY), unsaid)[0] == 501
+    assert site.ask("/webhooks/healthz", environ=GET | unsaid)[0] == 200
+
+
+@pytest.mark.parametrize("said", [{"HTTP_TRANSFER_ENCODING": "chunked"}, {"SERVER_PROTOCOL": "HTTP/2"}])
+def test_a_body_that_the_server_has_in_memory_is_read_to_its_end(site: Site, said: dict[str, str]) -> None:
+    assert site.deliver(BODY, io.BytesIO(BODY), {"CONTENT_LENGTH": ""} | said)[0] == 202
+
+
 @pytest.mark.parametrize(
     ("source", "status"),
     [
@@ -207,6 +223,34 @@ def test_a_bytes_path_query_and_headers_reach_the_source_as_they_were_sent(
     assert seen[0].header_values("x-name") == ["ä, b".encode("latin-1")]
     assert seen[0].header("content-type") == "text/x"
     assert seen[0].body == BODY
+
+
+def test_a_port_that_is_a_number_is_taken(site: Site) -> None:
+    """WSGI wants text; Hypercorn and uvicorn give a number all the same."""
+    assert site.deliver(BODY, None, {"SERVER_PORT": 8000})[0] == 202
+
+
+@pytest.mark.parametrize("kind", ["greenlets", "uwsgi"])
+def test_without_threads_nothing_is_opened_and_the_log_says_why(
+    kind: str, site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "greenlets":  # what gevent and eventlet do
+        native = _thread.start_new_thread
+        monkeypatch.setattr(_thread, "start_new_thread", lambda *given: native(*given))
+        says = "gunicorn --threads 8"
+    else:  # what uWSGI offers to what it runs; older ones without --enable-threads
+        monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(has_threads=0))
+        says = "--enable-threads"
+
+    assert site.deliver(BODY)[0] == 500
+    assert says in caplog.text
+    with pytest.raises(ConfigError, match=says):
+        site.hooks.open()
+    assert not site.app.is_open
+
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(has_threads=1))
+    assert site.deliver(BODY)[0] == 202
 
 
 def test_replies_keep_to_the_rules_of_wsgi(site: Site) -> None:

@@ -178,6 +178,10 @@ class Commands:
 
         failpoints.arm(hook)
 
+    def fork_unheard(self, script: str) -> str:
+        """Do something in a child of which Python does not know that it was forked."""
+        return self.fork(script, has_hooks=False)
+
     def limit(self, file_bytes: int) -> None:
         """Refuse writes beyond a size of each file, as a full disk would; 0 for no limit."""
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -192,11 +196,16 @@ class Commands:
                 ctypes.get_errno()
             )
 
-    def fork(self, script: str) -> str:
-        """Do something in a forked child; give the name of what it raised, or ``fine``."""
+    def fork(self, script: str, *, has_hooks: bool = True) -> str:
+        """Do something in a forked child; give the name of what it raised, or ``fine``.
+
+        Args:
+            script: what the child does.
+            has_hooks: whether Python hears of the fork, as it does not of uWSGI's.
+        """
         assert self.process is not None
         reading, writing = os.pipe()
-        child = os.fork()
+        child = os.fork() if has_hooks else ctypes.PyDLL(None).fork()
         if child == 0:
             told = "fine"
             try:

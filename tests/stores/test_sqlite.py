@@ -297,12 +297,13 @@ def test_a_store_is_refused_in_a_forked_child(remote: Remote) -> None:
     assert len(remote.ask("accept", "evt_1")) == 1
 
 
+@pytest.mark.parametrize("fork", ["fork", "fork_unheard"])
 def test_a_file_that_was_open_before_a_fork_cannot_be_opened_in_the_child(
-    remote: Remote, stores: SqliteFile, path: Path
+    fork: str, remote: Remote, stores: SqliteFile, path: Path
 ) -> None:
     """SQLite keeps notes of its locks in memory: the child inherits them, and not the locks.
 
-    The parent's connections stay the parent's, also when the child closes.
+    uWSGI forks without Python's hooks. The parent's connections stay the parent's, also when the child closes.
     """
     remote.ask("join")
     anew = (
@@ -310,11 +311,11 @@ def test_a_file_that_was_open_before_a_fork_cannot_be_opened_in_the_child(
         "SqliteStore(store.path, namespace='default', now_ms=store.now_ms).open(migrate=False)"
     )
 
-    assert remote.ask("fork", "store.open(migrate=False)") == "StoreForked"
-    assert remote.ask("fork", anew) == "StoreForked"
+    assert remote.ask(fork, "store.open(migrate=False)") == "StoreForked"
+    assert remote.ask(fork, anew) == "StoreForked"
     other_file = anew.replace("store.path", "store.path + '-other'").replace("False)", "True)")
-    assert remote.ask("fork", other_file) == "fine"
-    assert remote.ask("fork", "store.close()\nstore.close()") == "fine"
+    assert remote.ask(fork, other_file) == "fine"
+    assert remote.ask(fork, "store.close()\nstore.close()") == "fine"
     assert Path(f"{path}-onceward/remote.lock").exists()
     assert len(remote.ask("accept", "evt_1")) == 1
     other = Process(stores, "p2")

@@ -8,6 +8,7 @@ server's thread reads a piece whenever the receiver asks for one.
 from __future__ import annotations
 
 import asyncio
+import io
 import queue
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
@@ -55,11 +56,7 @@ class WsgiReceiver:
         return [response.body]
 
     def _respond(self, environ: WSGIEnvironment) -> HttpResponse:
-        if (
-            not environ.get("CONTENT_LENGTH")
-            and "HTTP_TRANSFER_ENCODING" in environ
-            and not _has_end(environ)
-        ):
+        if not environ.get("CONTENT_LENGTH") and _has_body(environ) and not _has_end(environ):
             log.error("delivery failed: this server does not say where a body without a length ends")
             return _ENDLESS
         try:
@@ -129,7 +126,7 @@ def scope_of(environ: WSGIEnvironment) -> Scope:
         "root_path": root,
         "headers": list(_headers(environ)),
         "client": (environ.get("REMOTE_ADDR", ""), 0),
-        "server": (environ.get("SERVER_NAME", ""), _number(environ.get("SERVER_PORT", ""))),
+        "server": (environ.get("SERVER_NAME", ""), _number(str(environ.get("SERVER_PORT", "")))),
     }
 
 
@@ -175,9 +172,20 @@ def _pieces(environ: WSGIEnvironment) -> Iterator[Message]:
         yield {"type": "http.disconnect"}
 
 
+def _has_body(environ: WSGIEnvironment) -> bool:
+    """Say whether a request without a length may have a body; from HTTP/2 on nothing tells that there is one."""
+    if "HTTP_TRANSFER_ENCODING" in environ:
+        return True
+    is_newer = environ.get("SERVER_PROTOCOL", "").startswith(("HTTP/2", "HTTP/3"))
+    return is_newer and environ["REQUEST_METHOD"] not in ("GET", "HEAD")
+
+
 def _has_end(environ: WSGIEnvironment) -> bool:
-    """Say whether the server marks the end of a body without a length; others would block there."""
-    return bool(environ.get("wsgi.input_terminated"))
+    """Say whether a body without a length has an end; at that of others a read would block.
+
+    One that is in memory has: Hypercorn and uvicorn read it whole, and do not say so.
+    """
+    return bool(environ.get("wsgi.input_terminated")) or type(environ["wsgi.input"]) is io.BytesIO
 
 
 def _give(waiting: asyncio.Future[Message], message: Message) -> None:

@@ -56,7 +56,8 @@ nobody holds, or believe in one that it does not have."""
 
 
 def _inherit() -> None:
-    _inherited.extend(_open)
+    mine = os.getpid()
+    _inherited.extend(one for one in _open if one._pid != mine and one not in _inherited)  # noqa: SLF001
 
 
 if hasattr(os, "register_at_fork"):
@@ -104,6 +105,7 @@ class Connections:
 
     def open(self, prepare: Callable[[sqlite3.Connection], None]) -> None:
         """Connect, then let *prepare* check the schema; if it raises, nothing stays open."""
+        _inherit()  # uWSGI forks its workers without Python's hooks
         if self._pid != os.getpid() and self not in _inherited:
             self._start()  # made before the fork, and never open then
         self._refuse_after_fork()

@@ -154,9 +154,15 @@ def _body(request: HttpRequest) -> dict[str, Any]:
 
 def _proofs(body: dict[str, Any]) -> list[dict[str, Any]]:
     if "event-data" not in body and "signature" in body and not isinstance(body["signature"], dict):
-        return [body]  # a form: the three are fields among the others
+        # A form: the three are fields among the others, and stand behind what a message's author wrote.
+        return [{name: _last(body.get(name)) for name in _PROOF}]
     found = (body.get("signature"), body.get("parent-signature"))
     return [proof for proof in found if isinstance(proof, dict)]
+
+
+def _last(value: object) -> object:
+    """Give the last of a field that comes several times; Mailgun puts its own behind all others."""
+    return value[-1] if isinstance(value, list) and value else value
 
 
 def _without_proof(body: dict[str, Any]) -> dict[str, Any]:
@@ -193,7 +199,7 @@ def _from_form(fields: dict[str, Any]) -> Incoming:
         type=INBOUND if is_message else identifier(event_name, 'the field "event"'),
         payload=payload,
         subject=subject_or_none(message_id),
-        occurred_at_ms=None if is_message else _form_time(fields.get("timestamp")),
+        occurred_at_ms=None if is_message else _form_time(_last(fields.get("timestamp"))),
         id_is_signed=False,
         id_is_derived=True,
     )

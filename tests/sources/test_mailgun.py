@@ -173,6 +173,17 @@ def test_a_forwarded_message_is_read() -> None:
     assert first.id != normalized(form(**{"Message-Id": "<2@x>", "recipient": "a@b.c"})).id
 
 
+def test_a_forwarded_message_is_no_event_though_its_author_says_so() -> None:
+    """Its headers are fields as well, and the author of a message writes those."""
+    fields = {"Message-Id": "<1@x>", "recipient": "a@b.c", "body-plain": "hi"}
+
+    claimed = normalized(form(**fields, event="complained"))
+
+    assert claimed.type == "inbound"
+    assert claimed.id == normalized(form(**fields)).id
+    assert normalized(form(event="complained", recipient="a@b.c")).type == "complained"
+
+
 def test_a_forwarded_message_with_a_file_is_read() -> None:
     parts = [("Message-Id", "", "<1@x>"), ("file", '; filename="a;b.bin"', "\x00\r\n--bo")]
     parts += [(name, "", value) for name, value in PROOF.items()]

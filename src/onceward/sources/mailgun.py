@@ -30,6 +30,8 @@ INBOUND = "inbound"
 """The type of a message that a route forwards."""
 
 _PROOF = ("timestamp", "token", "signature")
+# One of these a forwarded message has, whatever headers its author wrote, and an event has none.
+_OF_MESSAGES = frozenset({"body-plain", "body-html", "body-mime", "stripped-text"})
 
 
 class Mailgun(TimedSource):
@@ -192,7 +194,7 @@ def _from_form(fields: dict[str, Any]) -> Incoming:
     payload = _without_proof(fields)
     message_id = next((payload[name] for name in payload if name.lower() == "message-id"), None)
     event_name = payload.get("event")
-    is_message = event_name is None
+    is_message = event_name is None or not _OF_MESSAGES.isdisjoint(payload)
     identity = (message_id, payload.get("recipient")) if is_message and message_id else payload
     return Incoming(
         id=derived_id("mailgun", INBOUND if is_message else event_name, identity),

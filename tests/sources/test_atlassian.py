@@ -6,7 +6,7 @@ import pytest
 
 from onceward.core.messages import HttpRequest
 from onceward.sources import Bitbucket, Jira, Source
-from tests.sources.known import NOW_MS, example, hex_of, malformed, refused, sole_event
+from tests.sources.known import NOW_MS, example, hex_of, json_of, malformed, refused, sole_event
 
 # From "Manage webhooks" (Bitbucket) and "Webhooks" (Jira), with the body "Hello World!".
 SECRET = "It's a Secret to Everybody"
@@ -75,6 +75,16 @@ def test_an_event_of_bitbucket_is_read(event_type: str, subject: str, occurred_a
     assert (incoming.id, incoming.type, incoming.subject) == (UUID, event_type, subject)
     assert incoming.occurred_at_ms == occurred_at_ms
     assert not incoming.id_is_signed
+
+
+def test_a_repository_that_data_center_renamed_is_the_new_one() -> None:
+    """The shape of testdata/bitbucket-server/repo-modified.json of go-playground/webhooks."""
+    old, new = ({"slug": slug, "project": {"key": "gopher"}} for slug in ("webhook-test-2", "webhook-test"))
+    body = json_of({"eventKey": "repo:modified", "date": "2019-02-28T16:08:46+0100", "old": old, "new": new})
+
+    event = sole_event(Bitbucket(secrets=SECRET), request(body, X_Event_Key="repo:modified"))
+
+    assert (event.subject, event.occurred_at_ms) == ("gopher/webhook-test", 1_551_366_526_000)
 
 
 def test_another_attempt_of_bitbucket_is_the_same_event() -> None:

@@ -55,6 +55,7 @@ def test_whatever_stands_there_is_a_number_that_fits_or_none(value: Any) -> None
         (integer_or_none, 2**63, None),
         (iso_or_none, "2026-11-29T13:00:00-05:00", 1795975200000),
         (iso_or_none, "2026-11-29 18:00:00 UTC", 1795975200000),
+        (iso_or_none, "2026-11-29 20:00:00 +0200", 1795975200000),
         (iso_or_none, "2026-11-29T18:00:00", None),
         (iso_or_none, "1969-12-31T23:59:59Z", None),
         (mail_date_or_none, "Sun, 29 Nov 2026 18:00:00 +0000", 1795975200000),

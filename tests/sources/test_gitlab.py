@@ -113,6 +113,13 @@ def test_a_type_is_found_in_every_kind_of_hook(body: object, event_type: str) ->
     assert sole_event(SOURCE, request(body=json_of(body))).type == event_type
 
 
+def test_the_time_of_a_deployment_is_read() -> None:
+    """As GitLab writes it there: testdata/gitlab/deployment-event.json of go-playground/webhooks."""
+    body = {"object_kind": "deployment", "status_changed_at": "2021-04-28 21:50:00 +0200"}
+
+    assert sole_event(SOURCE, request(body=json_of(body))).occurred_at_ms == 1_619_639_400_000
+
+
 def test_the_id_of_a_signed_delivery_is_the_signed_one() -> None:
     fresh = HttpRequest.of(
         BODY, {"Idempotency-Key": "fresh", "webhook-id": UUID, "webhook-signature": "v1,x"}

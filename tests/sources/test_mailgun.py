@@ -63,6 +63,17 @@ def test_the_published_signature_verifies_in_json_and_in_a_form(candidate: HttpR
     assert (verified.secret_index, verified.sent_at_ms) == (1, NOW_MS)
 
 
+def test_of_a_field_that_a_message_brings_along_the_last_counts() -> None:
+    """A forwarded message's headers are fields as well; django-anymail reads the last, as Mailgun means it."""
+    own = list(PROOF.items())
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+
+    for name in PROOF:
+        sent = HttpRequest.of(urlencode([("recipient", "a@b.c"), (name, "x"), *own]).encode(), headers)
+        assert Mailgun(secrets=KEY).verify(sent, NOW_MS).sent_at_ms == NOW_MS
+        check_of(HttpRequest.of(urlencode([*own, (name, "x")]).encode(), headers))
+
+
 def test_a_parent_accounts_signature_counts_as_well() -> None:
     source = Mailgun(secrets=KEY)
 
@@ -160,6 +171,17 @@ def test_a_forwarded_message_is_read() -> None:
     assert first.id == again.id
     assert first.payload == again.payload
     assert first.id != normalized(form(**{"Message-Id": "<2@x>", "recipient": "a@b.c"})).id
+
+
+def test_a_forwarded_message_is_no_event_though_its_author_says_so() -> None:
+    """Its headers are fields as well, and the author of a message writes those."""
+    fields = {"Message-Id": "<1@x>", "recipient": "a@b.c", "body-plain": "hi"}
+
+    claimed = normalized(form(**fields, event="complained"))
+
+    assert claimed.type == "inbound"
+    assert claimed.id == normalized(form(**fields)).id
+    assert normalized(form(event="complained", recipient="a@b.c")).type == "complained"
 
 
 def test_a_forwarded_message_with_a_file_is_read() -> None:

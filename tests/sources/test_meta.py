@@ -182,6 +182,79 @@ def test_regrouped_and_sent_later_the_events_are_the_same() -> None:
     assert [event.id for event in together] == [event.id for event in apart]
 
 
+def whatsapp_change(field: str, value: dict[str, Any]) -> list[Any]:
+    change = {"value": {"messaging_product": "whatsapp"} | value, "field": field}
+    return SOURCE.normalize(
+        request(json_of({"object": "whatsapp_business_account", "entry": [{"id": "9", "changes": [change]}]}))
+    )
+
+
+def test_a_call_is_known_by_its_id_and_not_by_the_error_beside_it() -> None:
+    """The shape of pywa's tests/data/updates/call_terminate.json: with a list of errors beside the calls."""
+    call = {"id": "wacid.A", "to": "1631", "from": "1632", "event": "terminate", "timestamp": "1671644824"}
+    errors = [{"code": 12455, "message": "ERROR_TITLE"}]
+
+    first, second = (
+        whatsapp_change("calls", {"calls": [call | {"id": wacid}], "errors": errors})
+        for wacid in ("wacid.A", "wacid.B")
+    )
+
+    assert [event.id for event in first + second] == ['["wacid.A","terminate"]', '["wacid.B","terminate"]']
+    assert [event.type for event in first] == ["whatsapp_business_account.calls"]
+    assert (first[0].subject, first[0].occurred_at_ms) == ("1632", 1671644824000)
+    assert first[0].payload["entry"][0]["changes"][0]["value"]["errors"] == errors
+    connects = [call | {"event": "connect", "direction": "BUSINESS_INITIATED"}, call | {"id": "wacid.B"}]
+    both = whatsapp_change("calls", {"calls": connects})
+    assert [(event.id, event.subject) for event in both] == [
+        ('["wacid.A","connect"]', "1631"),
+        ('["wacid.B","terminate"]', "1632"),
+    ]
+    ringing = {"id": "wacid.A", "status": "RINGING", "timestamp": "1", "recipient_id": "1631"}
+    assert whatsapp_change("calls", {"statuses": [ringing]})[0].id == '["wacid.A","RINGING"]'
+
+
+def test_each_member_of_a_group_delivers_and_reads() -> None:
+    """By Meta's page on status messages of groups, which come aggregated."""
+    status = {"id": "wamid.A", "status": "read", "recipient_id": "Y2", "recipient_type": "group"}
+    members = [{"recipient_participant_id": "49"}, {"recipient_participant_user_id": "US.1"}, {}]
+
+    events = whatsapp_change("messages", {"statuses": [status | member for member in members]})
+
+    assert [event.id for event in events] == [
+        '["wamid.A","read","49"]',
+        '["wamid.A","read","US.1"]',
+        '["wamid.A","read"]',
+    ]
+    assert {event.subject for event in events} == {"Y2"}
+
+
+def test_preferences_and_groups_are_split_and_their_party_is_named() -> None:
+    """The shapes of Meta's pages; who hides the number has a user id."""
+    wish = {
+        "wa_id": "16505551234",
+        "category": "marketing_messages",
+        "value": "stop",
+        "timestamp": 1731705721,
+    }
+    hidden = {name: value for name, value in wish.items() if name != "wa_id"} | {"user_id": "US.1"}
+
+    together = whatsapp_change("user_preferences", {"user_preferences": [wish, hidden]})
+    apart = [whatsapp_change("user_preferences", {"user_preferences": [one]})[0] for one in (wish, hidden)]
+
+    assert [event.id for event in together] == [event.id for event in apart]
+    assert [event.subject for event in together] == ["16505551234", "US.1"]
+    assert {(event.type, event.occurred_at_ms) for event in together} == {
+        ("whatsapp_business_account.user_preferences", 1731705721000)
+    }
+    unnumbered = {"from_user_id": "US.1", "id": "wamid.A", "timestamp": "1749416383", "type": "text"}
+    assert whatsapp_change("messages", {"messages": [unnumbered]})[0].subject == "US.1"
+    unnumbered = {"recipient_user_id": "US.1", "id": "wamid.A", "status": "delivered", "timestamp": "1"}
+    assert whatsapp_change("messages", {"statuses": [unnumbered]})[0].subject == "US.1"
+    joined = {"type": "group_participants_add", "group_id": "Y2", "timestamp": 1}
+    [event] = whatsapp_change("group_participants_update", {"groups": [joined]})
+    assert (event.type, event.subject) == ("whatsapp_business_account.group_participants_update", "Y2")
+
+
 def test_an_empty_batch_is_no_event() -> None:
     for entries in ([], [{"id": "1", "changes": []}], [{"id": "1", "messaging": []}]):
         assert SOURCE.normalize(request(json_of({"object": "page", "entry": entries}))) == []

@@ -6,6 +6,7 @@ documented formula; here stand those that come from elsewhere, and what is parti
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -300,6 +301,14 @@ def test_xero_may_send_nothing_and_is_answered_without_a_body() -> None:
         reply = source.respond(outcome)  # type: ignore[arg-type]
         assert reply is not None
         assert (reply.status, reply.body, reply.headers) == (status, b"", ())
+
+
+def test_every_link_of_gocardless_that_names_a_resource_is_a_subject() -> None:
+    """By the links that gocardless_pro 3.22 knows of an event."""
+    for link in ("outbound_payment", "scheme_identifier", "payer_authorisation", "organisation"):
+        event = {"id": "EV1", "resource_type": f"{link}s", "action": "created", "links": {link: "OUT123"}}
+        body = json.dumps({"events": [event], "meta": {"webhook_id": "WB123"}}).encode()
+        assert facts("gocardless", body) == [("EV1", f"{link}s.created", "OUT123", None)]
 
 
 def test_gocardless_is_told_498_of_a_bad_signature() -> None:

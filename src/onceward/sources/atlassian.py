@@ -162,8 +162,9 @@ class Jira(_HubSigned):
 
 
 def _repository(body: dict[str, Any]) -> str | None:
-    # Data Center puts the repository of a pull request into the branch that it goes to.
-    repository = body.get("repository") or at(body, "pullRequest", "toRef", "repository")
+    # Data Center puts the repository of a pull request into the branch that it goes to, and one that was
+    # renamed under "new".
+    repository = body.get("repository") or at(body, "pullRequest", "toRef", "repository") or body.get("new")
     full_name = at(repository, "full_name")
     if full_name is None:
         project, slug = text_or_none(at(repository, "project", "key")), text_or_none(at(repository, "slug"))

@@ -121,7 +121,7 @@ class GitLab(TimedSource):
                 ),
                 occurred_at_ms=iso_or_none(
                     first_at(attributes, "updated_at", "finished_at", "created_at")
-                    or first_at(body, "updated_at", "created_at")
+                    or first_at(body, "updated_at", "created_at", "status_changed_at")
                 ),
                 id_is_signed=is_signed,
                 id_is_derived=not has_id,

@@ -30,6 +30,8 @@ INBOUND = "inbound"
 """The type of a message that a route forwards."""
 
 _PROOF = ("timestamp", "token", "signature")
+# One of these a forwarded message has, whatever headers its author wrote, and an event has none.
+_OF_MESSAGES = frozenset({"body-plain", "body-html", "body-mime", "stripped-text"})
 
 
 class Mailgun(TimedSource):
@@ -154,9 +156,15 @@ def _body(request: HttpRequest) -> dict[str, Any]:
 
 def _proofs(body: dict[str, Any]) -> list[dict[str, Any]]:
     if "event-data" not in body and "signature" in body and not isinstance(body["signature"], dict):
-        return [body]  # a form: the three are fields among the others
+        # A form: the three are fields among the others, and stand behind what a message's author wrote.
+        return [{name: _last(body.get(name)) for name in _PROOF}]
     found = (body.get("signature"), body.get("parent-signature"))
     return [proof for proof in found if isinstance(proof, dict)]
+
+
+def _last(value: object) -> object:
+    """Give the last of a field that comes several times; Mailgun puts its own behind all others."""
+    return value[-1] if isinstance(value, list) and value else value
 
 
 def _without_proof(body: dict[str, Any]) -> dict[str, Any]:
@@ -186,14 +194,14 @@ def _from_form(fields: dict[str, Any]) -> Incoming:
     payload = _without_proof(fields)
     message_id = next((payload[name] for name in payload if name.lower() == "message-id"), None)
     event_name = payload.get("event")
-    is_message = event_name is None
+    is_message = event_name is None or not _OF_MESSAGES.isdisjoint(payload)
     identity = (message_id, payload.get("recipient")) if is_message and message_id else payload
     return Incoming(
         id=derived_id("mailgun", INBOUND if is_message else event_name, identity),
         type=INBOUND if is_message else identifier(event_name, 'the field "event"'),
         payload=payload,
         subject=subject_or_none(message_id),
-        occurred_at_ms=None if is_message else _form_time(fields.get("timestamp")),
+        occurred_at_ms=None if is_message else _form_time(_last(fields.get("timestamp"))),
         id_is_signed=False,
         id_is_derived=True,
     )

@@ -33,8 +33,11 @@ from onceward.sources.parts.shape import list_of, malformed, object_of
 from onceward.sources.signing import header_after, hex_hmac, matching_secret
 
 HEADER = "X-Hub-Signature-256"
-# Lists in a change of WhatsApp's, each of whose items is an event.
-_WHATSAPP_LISTS = ("messages", "statuses", "message_echoes", "errors")
+# Lists in a change of WhatsApp's, each of whose items is an event. Errors beside calls are about them.
+_WHATSAPP_LISTS = ("messages", "statuses", "message_echoes", "calls", "user_preferences", "groups", "errors")
+# Where the other party of such an item stands; who hides the number behind a name has an id instead.
+_PARTIES = ("from", "from_user_id", "recipient_id", "recipient_user_id", "to", "to_user_id")
+_OTHER_PARTIES = ("wa_id", "user_id", "group_id")
 # Lists of an entry of Messenger's or Instagram's; "standby" is a copy for the app not in control.
 _MESSAGING_LISTS = ("messaging", "standby")
 # Members of a messaging item that are about it, not what happened.
@@ -55,8 +58,9 @@ class Meta(Source):
 
     The type is ``object`` and what happened there: ``whatsapp_business_account.messages``,
     ``whatsapp_business_account.statuses``, ``page.message``, ``instagram.comments``. Messages keep
-    Meta's id (``wamid…``, ``mid``), statuses have it together with the status, the rest have ids
-    derived from their content. The subject is the other party: the person's number or id.
+    Meta's id (``wamid…``, ``mid``), statuses have it together with the status (and the member of a
+    group), calls with what happened, the rest have ids derived from their content. The subject is the
+    other party: the person's number or id.
     """
 
     kind: ClassVar[str] = "meta"
@@ -161,6 +165,8 @@ def _change_events(about: str, head: dict[str, Any], change: dict[str, Any]) -> 
         for name in (_WHATSAPP_LISTS if about == "whatsapp_business_account" else ())
         if isinstance(at(value, name), list)
     ]
+    if "calls" in lists:
+        lists = [name for name in lists if name != "errors"]
     if not isinstance(value, dict) or not lists:
         telling = first_at(value, *_TELLING) is not None
         yield Incoming(
@@ -181,7 +187,7 @@ def _change_events(about: str, head: dict[str, Any], change: dict[str, Any]) -> 
                 id=event_id,
                 type=identifier(f"{about}.{name if field == 'messages' else field}", "the type"),
                 payload={"object": about, "entry": [{**head, "changes": [alone]}]},
-                subject=subject_or_none(first_at(item, "from", "recipient_id", "to")),
+                subject=_party(item),
                 occurred_at_ms=seconds_ms(item.get("timestamp")),
                 id_is_derived=is_derived,
             )
@@ -195,8 +201,19 @@ def _whatsapp_id(name: str, item: dict[str, Any], head: dict[str, Any]) -> tuple
     if name == "message_echoes" and message_id:
         return _composed(message_id, name), False
     if name == "statuses" and message_id and status:
-        return _composed(message_id, status), False
+        # To a group, each of its members delivers and reads.
+        member = first_at(item, "recipient_participant_id", "recipient_participant_user_id")
+        return _composed(message_id, status, *filter(None, [text_or_none(member)])), False
+    call_event = text_or_none(item.get("event"))
+    if name == "calls" and message_id and call_event:
+        return _composed(message_id, call_event), False
     return derived_id(name, head.get("id"), item), True
+
+
+def _party(item: dict[str, Any]) -> str | None:
+    if item.get("direction") == "BUSINESS_INITIATED":  # a call of ours
+        return subject_or_none(first_at(item, "to", "to_user_id"))
+    return subject_or_none(first_at(item, *_PARTIES, *_OTHER_PARTIES))
 
 
 def _messaging_event(about: str, head: dict[str, Any], channel: str, item: dict[str, Any]) -> Incoming:

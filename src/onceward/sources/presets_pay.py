@@ -125,6 +125,12 @@ class GoCardless(Generic):
                 "mandate",
                 "customer",
                 "creditor",
+                "outbound_payment",
+                "payment_account_transaction",
+                "payer_authorisation",
+                "scheme_identifier",
+                "customer_bank_account",
+                "organisation",
             )
         ),
         occurred_at="/created_at",

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(os.environ.get("ONCEWARD_CAMPAIGN_FOLDER", ".campaign"))
+FOLDER = Path(os.environ.get("ONCEWARD_TEST_CAMPAIGN_FOLDER", ".campaign"))
 """Where the figures are; a campaign of several commands leaves one file for each of them."""
 
 

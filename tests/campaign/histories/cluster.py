@@ -26,14 +26,14 @@ from tests.campaign.histories.workloads import Desk, Script, Seen
 
 HERE = Path(__file__).parent
 LEASE_MS = 800
-STOPPED_S = LEASE_MS / 1000 * 1.6
+STOPPED_S = LEASE_MS / 1000 * 2.2
 SERVERS = 2
 CLIENTS = 2
 DONE_WITHIN_S = 120.0
 NEMESES = ("none", "kill", "stop", "lost", "outage")
 """What is done: nothing; SIGKILL; SIGSTOP past the lease; replies of commits lost; the store away for a while."""
 
-LASTS_MS = {"none": 150, "kill": 500, "stop": 1400, "lost": 400, "outage": 1200}
+LASTS_MS = {"none": 150, "kill": 500, "stop": 1900, "lost": 400, "outage": 1800}
 """How long the script of a history takes at least, so that the fault lies within it."""
 
 ENVIRONMENT = {

@@ -318,8 +318,13 @@ def test_a_campaign_has_every_workload_under_every_nemesis() -> None:
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A folder with a short name, since sockets have short ones; what is kept goes elsewhere."""
+    """A folder with a short name, since sockets have short ones; what is kept goes elsewhere.
+
+    A history of a commit has some thirty calls.
+    """
     monkeypatch.setattr(counters, "FOLDER", tmp_path / "kept")
+    for workload in WORKLOADS.values():
+        monkeypatch.setattr(workload, "calls", 5)
     with tempfile.TemporaryDirectory(prefix="onceward-h-") as folder:
         yield Path(folder)
 

@@ -118,6 +118,7 @@ def _one(findings: Findings, cluster: Cluster, cell: Cell) -> None:
     for one in told:
         judgement = judge(one[1], one[2])
         findings.counts["objects"] += 1
+        findings.counts["lease_holders"] += sum(op.verb == "claim" for op in one[2])
         findings.counts["looks"] += judgement.looks
         findings.counts["undecided"] += judgement.verdict is Verdict.UNDECIDED
         if judgement.verdict is Verdict.NOT_LINEARIZABLE:

@@ -1,7 +1,7 @@
 """The app whose runs the histories are about: a few workflows for each kind of object.
 
-With ``ONCEWARD_TEST_PLANT`` its store has one of `onceward.testing.planted`'s bugs, or one of `FAULTS`: the
-histories must find it.
+With ``ONCEWARD_TEST_PLANT`` its store has some of `onceward.testing.planted`'s bugs or of `FAULTS`, with a plus
+between them: the histories must find them.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from onceward import App, Context, Event, OutcomeUnknown, Permanent, Retry, Step
 from onceward import event as e
 from onceward.core.ports import Store
 from onceward.sources import Stripe
+from onceward.testing import planted
 
 SECRET = "whsec_of_the_histories"
 ONE_TRY = Retry(max_tries=1)
@@ -48,15 +49,13 @@ class Ordered(App):
 
     def _make_store(self, draws: Any) -> Store:
         store = super()._make_store(draws)
-        name = os.environ.get("ONCEWARD_TEST_PLANT", "")
-        if name in FAULTS:
-            FAULTS[name](store)
-        elif name:
-            from onceward.testing.planted import BUGS
-
-            plant = BUGS[name].store
-            assert plant is not None, f"{name} is not a fault of a store"
-            plant(SimpleNamespace(database=store))  # type: ignore[arg-type]
+        for name in filter(None, os.environ.get("ONCEWARD_TEST_PLANT", "").split("+")):
+            if name in FAULTS:
+                FAULTS[name](store)
+            else:
+                plant = planted.BUGS[name].store
+                assert plant is not None, f"{name} is not a fault of a store"
+                plant(SimpleNamespace(database=store))  # type: ignore[arg-type]
         return store
 
 

@@ -530,7 +530,7 @@ class Leases(Idle):
         names = [f"{tag}-run{number}" for number in range(4)]
         setup = []
         for name in names:
-            ms = dice.choice((10, 40, 120, 250))
+            ms = dice.choice((40, 120, 250, 350))
             setup.append(_call(name, "start", workflow="leased", args=[self.COUNT, ms], id=name))
         lists = []
         for _ in range(THREADS):

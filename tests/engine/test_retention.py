@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from onceward import App, Context, Event, Pruned, Retention
+from onceward import event as e
 from onceward.core.errors import ConfigError
 from onceward.core.retention import Keep, Rules, What, rules_of
 from onceward.core.states import TERMINAL
@@ -121,7 +122,7 @@ def test_what_retention_took_is_no_broken_promise(store_url: str) -> None:
     async def child(ctx: Context, order: int) -> str:
         return await ctx.step.run("charge", _charge)
 
-    @app.workflow(on="order.told")
+    @app.workflow(on="order.told", version=e.payload["order"])
     async def told(ctx: Context, event: Event) -> None:
         await ctx.step.run("charge", _charge)
 
@@ -129,7 +130,7 @@ def test_what_retention_took_is_no_broken_promise(store_url: str) -> None:
     async def parent(ctx: Context, order: int) -> None:
         await ctx.step.call("child", child, order)
         await ctx.step.start("other child", child, order)
-        await ctx.step.emit("tell", "order.told", {"order": order})
+        await ctx.step.emit("tell", "order.told", {"order": order}, subject="all")
 
     def prune(rules: Rules) -> None:
         for what in What:

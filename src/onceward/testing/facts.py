@@ -63,7 +63,8 @@ class Facts:
         self.steered = {row["run_id"] for row in tables["audit"]}
         # Values go first, and the row of an event last: without them nothing else went.
         self.is_pruned = (
-            any(row["payload"] is None for row in tables["event"])
+            not tables["event"]
+            or any(row["payload"] is None for row in tables["event"])
             or any(row["pruned_at"] is not None for row in tables["run"])
             if is_pruned is None
             else is_pruned

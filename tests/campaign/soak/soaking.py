@@ -54,7 +54,7 @@ class Plan:
         sample_s: between two samples.
         look_s: between two looks of people, in the middle.
         settle_s: how long runs may take to end when nothing comes in any more.
-        rest_s: how long they may take to before a look at rest.
+        rest_s: how long they may take to before a look at rest, and how long that lasts.
         samples_min: either half lasts longer until there are so many.
         leak: a fault that is planted into the app.
         p99_ms: how long a reply in a hundred may take at most, in a soak of 15 minutes or more; 0 judges none.
@@ -68,7 +68,7 @@ class Plan:
     sample_s: float = 5.0
     look_s: float = 1.0
     settle_s: float = 180.0
-    rest_s: float = 20.0
+    rest_s: float = 25.0
     samples_min: int = 1
     leak: str = ""
     p99_ms: float = 100.0

@@ -73,9 +73,10 @@ def done(what: str, event_id: str) -> str:
     if "memory" in PLANTED:
         LEAKED.append(bytearray(20_000))
     if "descriptors" in PLANTED:
-        LEAKED.append(os.open(os.devnull, os.O_RDONLY))
+        LEAKED.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(10))
     if "threads" in PLANTED and threading.active_count() < 2_000:
-        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        for _ in range(5):
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
     return f"{what} {event_id}"
 
 
@@ -310,12 +311,17 @@ async def probe(ctx: Context, event: Event) -> None:
     await ctx.step.run("look", look, event.id, of(event)["types"])
 
 
+def name_of(task: asyncio.Task[Any]) -> str:
+    return str(getattr(task.get_coro(), "__qualname__", task.get_coro()))
+
+
 async def look(event_id: str, has_types: bool) -> None:
     if has_types:
         gc.collect()
     objects = gc.get_objects()
     found: dict[str, Any] = {"tasks": len(asyncio.all_tasks()), "objects": len(objects)}
     if has_types:
+        found["waiting"] = dict(Counter(name_of(task) for task in asyncio.all_tasks()))
         kinds = Counter(f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in objects)
         found["types"] = dict(kinds)
     note(event_id, "looked", json.dumps(found))

@@ -149,6 +149,19 @@ def test_it_is_said_when_what_is_kept_was_saved_after_what_runs_again() -> None:
     assert warning.startswith("'mail' would be kept though 'charge', saved before, runs again")
 
 
+def test_it_is_said_when_a_failure_or_what_an_old_payload_made_is_kept() -> None:
+    rows = [step("book", 1, StepState.FAILED), step("charge", 2), step("mail", 3)]
+
+    def said(*kept: str, **more: Any) -> str:
+        return " ".join(plan_of(run_row(), rows, Choice(keep=kept), **more).warnings)
+
+    assert "The failure of 'book' is kept" in said("book", "charge")
+    assert "The failure of" not in said("charge")
+    assert "The failure of" not in said("book", "charge", "mail")
+    assert "made of the old payload" in said("charge", input_hash="other")
+    assert "made of the old payload" not in said("charge") + said(input_hash="other")
+
+
 def test_the_key_of_a_copy_is_that_of_where_it_was_saved() -> None:
     rows = [step("charge", 1)]
     own = plan_of(run_row(), rows).steps[0].key

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onceward.core.errors import ConfigError
-from onceward.core.redact import DEPTH_MAX, HIDDEN, Redaction
+from onceward.core.redact import DEFAULT_RULES, DEPTH_MAX, HIDDEN, Redaction
 
 USUAL = Redaction()
 
@@ -32,6 +32,37 @@ USUAL = Redaction()
 def test_a_value_is_hidden_by_the_end_of_its_name(name: str) -> None:
     assert USUAL.value({"a": [{name: {"deep": "x"}}]}) == {"a": [{name: HIDDEN}]}
     assert USUAL.headers({name: "x", "accept": "y"}) == {name: HIDDEN, "accept": "y"}
+
+
+def test_every_usual_name_is_hidden() -> None:
+    names = [
+        "authorization",
+        "cookie",
+        "password",
+        "passwd",
+        "passphrase",
+        "passcode",
+        "pwd",
+        "secret",
+        "secret_key",
+        "signing_key",
+        "token",
+        "api_key",
+        "apikey",
+        "private_key",
+        "access_key",
+        "credential",
+        "credentials",
+        "card_number",
+        "cvc",
+        "cvv",
+        "iban",
+        "account_number",
+        "ssn",
+    ]
+
+    assert {name for name in names if not USUAL.hides(name)} == set()
+    assert {*names, "card.number"} == set(DEFAULT_RULES)
 
 
 @pytest.mark.parametrize("name", ["token_count", "passwords_changed", "secretary", "number", "cookies"])

@@ -6,10 +6,7 @@ before, so that prefork servers can import the app first.
 
 from __future__ import annotations
 
-import _thread
 import asyncio
-import inspect
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
@@ -39,6 +36,7 @@ from onceward.handles import Emitted, EventView, LaterRun, RunHandle
 from onceward.planning import PlannedVerb
 from onceward.promising import Completed
 from onceward.receiving import DeliveryPage
+from onceward.runtime.threads import refuse_without_threads
 
 if TYPE_CHECKING:
     from onceward.app import App
@@ -86,7 +84,7 @@ class SyncApp:
             ConfigError: threads of this process do not run by themselves.
             OncewardError: see `App.open`; then there is no thread either.
         """
-        _refuse_without_threads()
+        refuse_without_threads()
         change = self._begin(lambda: self._app.is_open)
         if change is None:
             return
@@ -559,22 +557,6 @@ async def _cancel_others() -> None:
         task.cancel()
     if others:
         await asyncio.wait(others, timeout=UNWIND_S_MAX)
-
-
-def _refuse_without_threads() -> None:
-    """Refuse where the thread of the app would stand still while others work or wait."""
-    if not inspect.isbuiltin(_thread.start_new_thread):
-        raise errors.ConfigError(
-            "The threads of this process are greenlets: gevent or eventlet has put its own in their place.",
-            means="The app lives in a thread, which would stand still; nothing was opened.",
-            todo="Use a server with threads, such as gunicorn --threads 8, or do not patch threads.",
-        )
-    if not getattr(sys.modules.get("uwsgi"), "has_threads", True):
-        raise errors.ConfigError(
-            "uWSGI runs without threads in Python.",
-            means="The app lives in a thread, which would stand still between requests; nothing was opened.",
-            todo="Start uWSGI with --enable-threads.",
-        )
 
 
 def _refuse_in(loop: asyncio.AbstractEventLoop) -> None:

@@ -230,17 +230,27 @@ def test_a_port_that_is_a_number_is_taken(site: Site) -> None:
     assert site.deliver(BODY, None, {"SERVER_PORT": 8000})[0] == 202
 
 
-@pytest.mark.parametrize("kind", ["greenlets", "uwsgi"])
+def _begun_by(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have threads begin as *package* would begin them; here they are true ones all the same."""
+    native = _thread.start_new_thread
+
+    def start_new_thread(*given: Any) -> int:
+        return native(*given)
+
+    start_new_thread.__module__ = package
+    monkeypatch.setattr(_thread, "start_new_thread", start_new_thread)
+
+
+@pytest.mark.parametrize("kind", ["gevent.thread", "eventlet.green.thread", "uwsgi"])
 def test_without_threads_nothing_is_opened_and_the_log_says_why(
     kind: str, site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind == "greenlets":  # what gevent and eventlet do
-        native = _thread.start_new_thread
-        monkeypatch.setattr(_thread, "start_new_thread", lambda *given: native(*given))
-        says = "gunicorn --threads 8"
-    else:  # what uWSGI offers to what it runs; older ones without --enable-threads
+    if kind == "uwsgi":  # what it offers to what it runs; older ones without --enable-threads
         monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(has_threads=0))
         says = "--enable-threads"
+    else:
+        _begun_by(kind, monkeypatch)
+        says = "gunicorn --threads 8"
 
     assert site.deliver(BODY)[0] == 500
     assert says in caplog.text
@@ -250,6 +260,12 @@ def test_without_threads_nothing_is_opened_and_the_log_says_why(
 
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(has_threads=1))
+    assert site.deliver(BODY)[0] == 202
+
+
+def test_threads_that_a_debugger_begins_are_threads(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    _begun_by("_pydev_bundle.pydev_monkey", monkeypatch)
+
     assert site.deliver(BODY)[0] == 202
 
 

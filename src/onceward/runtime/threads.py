@@ -6,12 +6,19 @@ then no longer counted and another takes its place, or time-outs would slowly ea
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextvars
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from onceward.core import errors
+
+GREENLETS = ("gevent", "eventlet")
+"""Packages that put their own threads in place of Python's; a debugger does so too, and its threads run."""
 
 
 class NotBegun(Exception):
@@ -165,3 +172,24 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
         future.set_exception(RuntimeError(f"the function raised {type(error).__name__}"))
     else:
         future.set_exception(error)
+
+
+def refuse_without_threads() -> None:
+    """Refuse where a thread of this process would stand still while others work or wait.
+
+    Raises:
+        ConfigError: gevent or eventlet patched threads, or uWSGI runs without them.
+    """
+    package = str(getattr(_thread.start_new_thread, "__module__", "")).partition(".")[0]
+    if package in GREENLETS:
+        raise errors.ConfigError(
+            f"The threads of this process are greenlets: {package} has put its own in their place.",
+            means="The app lives in a thread, which would stand still; nothing was opened.",
+            todo="Use a server with threads, such as gunicorn --threads 8, or do not patch threads.",
+        )
+    if not getattr(sys.modules.get("uwsgi"), "has_threads", True):
+        raise errors.ConfigError(
+            "uWSGI runs without threads in Python.",
+            means="The app lives in a thread, which would stand still between requests; nothing was opened.",
+            todo="Start uWSGI with --enable-threads.",
+        )

@@ -78,6 +78,23 @@ def test_a_run_that_sleeps_for_days_keeps_its_payload() -> None:
         assert test.wait(app.event("emit/order.slow", "a")).payload is None
 
 
+def test_where_there_is_something_to_take_page_follows_page() -> None:
+    """A store that gets many events would grow for good at a page every two seconds."""
+    app = _shop(Retention(payloads="6h"))
+    with AppInTest(app) as test:
+
+        async def many() -> None:
+            await asyncio.gather(*(app.emit("order.paid", {"order": n}, id=str(n)) for n in range(500)))
+
+        test.wait(many())
+        test.settle()
+        test.advance("7h")
+        taken = [run.pruned_at for run in test.runs("fulfil") if run.pruned_at is not None]
+
+    assert len(taken) == 500
+    assert max(taken) - min(taken) < 1_000  # in three pages
+
+
 def test_a_workflow_has_its_own_word_and_any_process_reads_it(store_url: str) -> None:
     """The registration carries it, so that a process without the code prunes alike."""
     app = _shop(None, own=Retention(completed="30d", payloads="7d"), url=store_url)

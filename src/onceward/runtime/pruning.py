@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("onceward.pruning")
 
 PAGE_PAUSE_S = 2.0
-"""Between two pages, so that pruning is never a load worth a look."""
+"""Between two pages of which nothing went, so that to look for it is never a load worth a look."""
+
+BUSY_SHARE = 0.1
+"""Of the time, for pages of which something went: hundreds of rows a second, or a store that gets many events
+would grow for good."""
+
+BUSY_PAUSE_S = 0.05
+"""Between two such pages, at least."""
+
+TOLD_EVERY_S = 60.0
+"""How often what goes is logged, at most."""
 
 PASS_PAUSE_S = 600.0
 """Between two passes through all there is."""
@@ -44,6 +54,8 @@ class Pruning:
         self._workflows: dict[str, Keep] = {}
         self._task: asyncio.Task[None] | None = None
         self._outage = Outage(_log, "nothing can be pruned, the store is away", "pruning goes on")
+        self._values = self._rows = 0  # that went and are not logged yet
+        self._told_at = 0.0
 
     def learn(self, rows: Iterable[WorkflowRow]) -> None:
         """Hear which workflows are registered; begin, if one of them or the app says for how long."""
@@ -74,9 +86,11 @@ class Pruning:
             for what in self.rules.whats:
                 after: str | None = ""
                 while after is not None:
+                    pause = PAGE_PAUSE_S
                     if self._has_time:
-                        after = await self._page(what, after)
-                    await asyncio.sleep(PAGE_PAUSE_S)
+                        after, pause = await self._page(what, after)
+                    await asyncio.sleep(pause)
+                self._tell(what)
             await asyncio.sleep(PASS_PAUSE_S)
 
     @property
@@ -84,21 +98,34 @@ class Pruning:
         """Say whether a slot is free: no run waits for this process."""
         return len(self._worker.executions) < self._worker.settings.concurrency
 
-    async def _page(self, what: What, after: str) -> str | None:
+    async def _page(self, what: What, after: str) -> tuple[str | None, float]:
+        """Prune a page; give where the next one begins, if there is one, and in how many seconds."""
         worker = self._worker
         prune = functools.partial(worker.store.prune, what, self.rules, worker.now_ms(), after=after)
+        began_at = worker.elapsed_s()
         try:
             found: Pruned = await worker.read(prune)
         except (errors.StoreUnavailable, errors.ReplyLost) as error:
             self._outage.failed(error)
-            return after
+            return after, PAGE_PAUSE_S
         except Exception:  # noqa: BLE001 - whatever it is, the rest of the process goes on
             _log.exception("a page was not pruned; the next pass looks at it again")
-            return None
+            return None, PAGE_PAUSE_S
         self._outage.worked()
-        if found.values or found.rows:
-            _log.info("pruned the values of %d and %d whole of %s", found.values, found.rows, what.value)
-        return found.next
+        if not found.values and not found.rows:
+            return found.next, PAGE_PAUSE_S
+        self._values += found.values
+        self._rows += found.rows
+        now = worker.elapsed_s()
+        if now - self._told_at >= TOLD_EVERY_S:
+            self._tell(what)
+        return found.next, min(max((now - began_at) / BUSY_SHARE, BUSY_PAUSE_S), PAGE_PAUSE_S)
+
+    def _tell(self, what: What) -> None:
+        if self._values or self._rows:
+            _log.info("pruned the values of %d and %d whole of %s", self._values, self._rows, what.value)
+            self._values = self._rows = 0
+            self._told_at = self._worker.elapsed_s()
 
 
 def keeps_of(rows: Iterable[WorkflowRow]) -> dict[str, Keep]:

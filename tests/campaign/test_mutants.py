@@ -9,6 +9,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 from tests.campaign.mutation.changes import changed, changes, with_hits
+from tests.campaign.mutation.trials import is_for_a_server
 from tests.starts import ROOT, start
 
 FEE = """\
@@ -109,6 +110,18 @@ def test_a_module_that_counts_its_lines_does_what_it_did() -> None:
 
     assert (space["fee"](9), lines) == (5, {6, 8, 11})  # type: ignore[operator]
     assert (space["fee"].__doc__, space["fee"](99), lines) == ("Give it in euros.", 0, {6, 7, 8, 11})  # type: ignore[operator]
+
+
+def test_a_test_of_a_servers_url_needs_no_server() -> None:
+    ids = [
+        "t.py::t[postgres]",
+        "t.py::t[a-postgres-bare]",
+        "t.py::t[postgresql://h-d]",
+        "t.py::t[postgres+x-y]",
+        "t.py::postgres",
+    ]
+
+    assert [is_for_a_server(test) for test in ids] == [True, True, False, False, False]
 
 
 def test_a_change_that_no_test_notices_survives_and_the_others_do_not(tmp_path: Path) -> None:

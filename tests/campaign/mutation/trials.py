@@ -8,6 +8,7 @@ import gc
 import importlib
 import inspect
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Container, Generator, Mapping, Sequence
@@ -32,7 +33,7 @@ PLUGINS = ("pytest_timeout", "_hypothesis_pytestplugin", "onceward.testing.plugi
 
 _HIT = "__onceward_hit__"
 _ELSEWHERE = "postgres"
-"""In the id or marker of a test that needs a server, which no child waits for."""
+"""A parameter, marker or fixture of a test that needs a server, which no child waits for."""
 
 
 def warm(modules: Sequence[str]) -> None:
@@ -300,6 +301,11 @@ def _bare(code: CodeType) -> CodeType:
     )
 
 
+def is_for_a_server(test: str) -> bool:
+    """Say whether a test's id has the server among its parameters; a URL of one is only a text."""
+    return re.search(rf"[\[-]{_ELSEWHERE}[\]-]", test) is not None
+
+
 def _objects(kind: type) -> list[Any]:
     """Give all objects of one type, by their types alone: what tests have made may raise when it is asked."""
     gc.unfreeze()  # what is frozen is not listed
@@ -311,7 +317,7 @@ def _objects(kind: type) -> list[Any]:
 def _is_elsewhere(item: pytest.Item) -> bool:
     return (
         item.get_closest_marker(_ELSEWHERE) is not None
-        or _ELSEWHERE in item.nodeid.partition("[")[2]
+        or is_for_a_server(item.nodeid)
         or any(_ELSEWHERE in name or name == "pgbouncer" for name in getattr(item, "fixturenames", ()))
     )
 

@@ -158,6 +158,39 @@ def test_a_process_that_stops_waits_no_longer_for_a_store_that_is_away() -> None
     asyncio.run(scenario())
 
 
+class _Slow(_Writer):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.answer: Callable[[], None] = lambda: None
+
+    def submit(self, call: Callable[[], Any], done: Callable[[Any, BaseException | None], None]) -> None:
+        self.answer = lambda: _Telling().submit(call, done)
+
+
+def test_a_store_that_is_closed_under_the_last_commit_is_not_said_to_be_away(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A process that stops waits for its runs, and not for a claim that is on its way."""
+
+    async def scenario() -> None:
+        writer = _Slow()
+        committer = committer_on(_Away(), writer=writer)
+        under_way = PendingAdvance("run_1", 1, 1, asyncio.get_running_loop())
+        committer.add(under_way)
+        await asyncio.sleep(0)  # the next round commits
+
+        committer.close()
+        writer.answer()
+
+        with pytest.raises(errors.StoreUnavailable):
+            await under_way.future
+
+    asyncio.run(scenario())
+
+    assert caplog.text == ""
+
+
 OPERATIONS = 10_000
 
 

@@ -320,9 +320,8 @@ class Committer:
 
     def _unavailable(self, batch: Batch, parts: list[_Part], error: errors.StoreUnavailable) -> None:
         """Refuse what a sender can send again; keep what only we know until the store is back."""
-        if (
-            self._failures == 0 and not self._is_closed
-        ):  # at the end it is closed, under a claim that is on its way
+        # At the end it is closed, perhaps under a claim that is on its way.
+        if self._failures == 0 and not self._is_closed:
             _log.warning("the store is away, checkpoints wait for it: %s", error.what)
         self._failures += 1
         self._refuse(self._accepts, error)

@@ -50,7 +50,7 @@ class ConsoleReads:
     def _read(self, name: str, **values: Any) -> list[tuple[Any, ...]]:
         raise NotImplementedError
 
-    def _read_by_ids(self, name: str, run_ids: Sequence[str]) -> list[tuple[Any, ...]]:
+    def _read_lists(self, name: str, **lists: Sequence[str]) -> list[tuple[Any, ...]]:
         raise NotImplementedError
 
     def look_for_runs(self, where: RunLook) -> RunsFound:
@@ -120,7 +120,7 @@ class ConsoleReads:
 
     def listed(self, run_ids: Sequence[str]) -> list[Listed]:
         """Give runs by id with what a list shows beside them, newest first."""
-        rows = self._read_by_ids("listed", run_ids) if run_ids else []
+        rows = self._read_lists("listed", run_ids=run_ids) if run_ids else []
         found = [_listed(row) for row in rows]
         return sorted(found, key=lambda listed: listed.run.run_id, reverse=True)
 

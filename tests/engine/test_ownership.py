@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import msgspec
 import pytest
 
 from onceward import Context, SyncContext
@@ -92,3 +93,27 @@ def test_a_body_that_waited_long_begins_when_the_run_is_still_ours(store_url: st
         return await run.result()
 
     assert run_app(app, scenario) == 7
+
+
+def test_a_claim_that_is_heard_of_late_takes_nothing_from_a_newer_one(store_url: str) -> None:
+    """Claims are read one after the other, and the histories of the older one may take longer."""
+    app = make_app(store_url, **DEAF)
+    goes_on = asyncio.Event()
+
+    @app.workflow()
+    async def slow(ctx: Context) -> str:
+        await goes_on.wait()
+        return await ctx.step.run("done", str, "done")
+
+    async def scenario() -> str:
+        run = await app.start(slow)
+        worker = app.worker
+        row = await run.row()
+        event = await worker.read(worker.store.event, row.source, row.event_id)
+        older = msgspec.structs.replace(row, fence=row.fence - 1)
+        worker._begin(older, event, [], worker.process_id, worker.elapsed_s())
+        assert worker.executions[run.run_id].stopping is None
+        goes_on.set()
+        return await run.result()
+
+    assert run_app(app, scenario) == "done"

@@ -246,3 +246,22 @@ def test_ten_thousand_operations_that_cannot_be_written_fail_each_alone() -> Non
         assert sorted(store.written) == sorted(set(names) - set(refused))
 
     asyncio.run(scenario())
+
+
+def test_what_is_withdrawn_is_refused_and_in_no_batch() -> None:
+    """A run that is ours by a newer claim has its operation of now, and not the old one beside it (RULINGS 4)."""
+
+    async def scenario() -> None:
+        store = _Store()
+        committer = committer_on(store)
+        old, new = (PendingAdvance("run_1", 1, fence, asyncio.get_running_loop()) for fence in (3, 5))
+        committer.add(old)
+        committer.withdraw(old)
+        committer.add(new)
+        assert [await old.future, await new.future] == [False, True]
+
+        committer.withdraw(new)  # it is durable: nothing is taken back
+        assert [advance.fence for batch in store.batches for advance in batch.advances] == [5]
+        assert new.future.result() is True
+
+    asyncio.run(scenario())

@@ -24,6 +24,12 @@ PART = 50
 FOUND_WITHIN = 600
 """Seeds in which a planted bug must show."""
 
+BROKEN_ONCE = {
+    7_302_160: "a refused commit was hidden by an earlier one that was durable",
+    7_302_171: "a run that was claimed again had the operation of its old claim in the same batch",
+}
+"""Seeds in which a promise was broken until it was mended."""
+
 SOURCE = Path(simulate.__file__).parents[2]
 
 
@@ -39,6 +45,11 @@ def test_every_promise_is_kept(first: int) -> None:
     broken = [outcome.violations[0] for outcome in outcomes if outcome.violations]
     assert broken == [], f"see it again with: make sim SEEDS=1 FROM={broken[0].split()[1]}"
     assert min(outcome.operations for outcome in outcomes) >= 200
+
+
+@pytest.mark.parametrize("seed", BROKEN_ONCE)
+def test_a_fault_that_was_mended_does_not_come_back(seed: int) -> None:
+    assert simulate.run_seed(seed).violations == [], BROKEN_ONCE[seed]
 
 
 @pytest.mark.parametrize("name", BUGS)

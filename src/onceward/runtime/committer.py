@@ -185,6 +185,14 @@ class Committer:
         self._schedule()
         self._advances.append(pending)
 
+    def withdraw(self, pending: PendingAdvance) -> None:
+        """Refuse what no batch has taken, of a run that another operation is coming of (RULINGS 4)."""
+        if not pending.is_taken and pending in self._advances:
+            self._advances.remove(pending)
+            pending.is_taken = True
+            if not pending.future.done():
+                pending.future.set_result(False)
+
     def claim(self) -> None:
         """Make a batch soon, even if only to claim."""
         self._is_claim_wanted = True

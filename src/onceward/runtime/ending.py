@@ -264,6 +264,7 @@ def unstorable_text(error: errors.OncewardError) -> str:
 
 async def hold_unstorable(execution: Execution, error: errors.OncewardError) -> None:
     """Hold a run whose end the store refused; what it wanted to save with it is dropped."""
+    execution.forget_refused()
     await _hold(execution, unstorable_text(error))
 
 
@@ -316,7 +317,7 @@ def move_of(execution: Journal, state: RunState, **changes: Any) -> RunMove:
 
 async def _end(execution: Execution, move: RunMove, records: Sequence[StepRow] = ()) -> None:
     """Commit the move together with whatever checkpoint still waits (RULINGS 5)."""
-    execution.check_previous()
+    execution.check_saved()
     pending = execution.operation()
     pending.advance.move = move
     for record in records:

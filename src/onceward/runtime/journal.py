@@ -119,21 +119,32 @@ class Journal:
         """Give the operation that gathers, a new one if the last was taken by a batch."""
         pending = self._pending
         if pending is None or pending.is_taken:
-            if pending is not None and not pending.is_durable:
-                self._previous = self._previous or pending
+            if pending is not None and not pending.is_durable and not self._has_failed_before():
+                self._previous = pending
             pending = self._pending = PendingAdvance(self.run_id, self.generation, self.run.fence, self.loop)
             self.worker.committer.add(pending)
         return pending
 
-    def check_previous(self) -> None:
+    def _has_failed_before(self) -> bool:
+        """Say whether the one before the last was not stored; one that was need not be waited for."""
+        return self._previous is not None and not self._previous.is_durable
+
+    def check_saved(self) -> None:
         """Raise what a commit failed with that nobody waited for: what comes now would stand on it."""
-        previous = self._previous
-        if previous is not None and previous.is_durable:
-            self._previous = None
-        elif previous is not None and previous.future.done():
-            self._previous = None
-            if not previous.future.result():
+        for pending in (self._previous, self._pending):
+            if pending is not None and pending.future.done() and not pending.future.result():
                 raise errors.LeaseLost("The run was taken over or steered by an operator.")
+
+    def forget_refused(self) -> None:
+        """Let what could not be stored go: what comes now says so, and does not stand on it."""
+        self._previous = None
+        if self._pending is not None and self._pending.future.done():
+            self._pending = None
+
+    def withdraw(self) -> None:
+        """Take back what waits for a batch: the run is ours by a newer claim, with an operation of its own."""
+        if self._pending is not None:
+            self.worker.committer.withdraw(self._pending)
 
     def save(self, row: StepRow, accepts: list[Accept] | None = None) -> None:
         """Hand a record over to be committed; nobody waits for it yet.

@@ -367,9 +367,12 @@ class Worker(Leased):
             return
         older = self.executions.get(run.run_id)
         if older is not None:
-            # It was taken from us and is ours again, while its code of before still runs.
-            self._successors[run.run_id] = (run, event, history, holder, confirmed_at)
-            older.stop("lost")
+            # It was taken from us and is ours again, while its code of before still runs. Claims that were
+            # read one after the other may come in the other order.
+            standing = self._successors.get(run.run_id)
+            if run.fence >= (older.run if standing is None else standing[0]).fence:
+                self._successors[run.run_id] = (run, event, history, holder, confirmed_at)
+                older.stop("lost")
             return
         if self.suspects.must_wait(run):
             self._solo = run
@@ -407,6 +410,7 @@ class Worker(Leased):
             del self.executions[run.run_id]
         successor = self._successors.pop(run.run_id, None)
         if successor is not None:
+            execution.withdraw()
             self._begin(*successor)
         self._unloaded.set()
         if run.run_id not in self.executions and run.run_id not in self.arriving:

@@ -39,6 +39,7 @@ CALM_S = 5.0
 STOP_S = 60.0
 ANSWER_S = 120.0
 FAULTS_SHOWN = 10
+BULK = "Bulks._run"
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,15 @@ class Soak:
             await self._until(
                 lambda: len(self._missing(load)) <= self.plan.waiting, "a rest", self.plan.rest_s
             )
+        gives_up_at = time.monotonic() + self.plan.rest_s
+        look = await self._probe(load)
+        # A bulk action goes on after its reply. One that never ends is told of.
+        while BULK in look["waiting"] and time.monotonic() < gives_up_at:
+            await asyncio.sleep(0.5)
+            look = await self._probe(load)
+        return look
+
+    async def _probe(self, load: Load) -> dict[str, Any]:
         self._probes += 1
         event_id = await load.probe(self._probes, types=True)
 

@@ -102,6 +102,12 @@ def test_a_length_that_is_no_length_is_refused_by_name(value: Any) -> None:
     assert len(str(refused.value)) < 400
 
 
+def test_a_text_has_at_most_a_hundred_characters() -> None:
+    assert to_ms("90s".ljust(100), what="timeout") == 90_000
+    with pytest.raises(ConfigError):
+        to_ms("90s".ljust(101), what="timeout")
+
+
 @given(st.integers(0, DURATION_MS_MAX))
 @settings(deadline=None)
 def test_what_is_shown_reads_back_as_the_same_length(ms: int) -> None:

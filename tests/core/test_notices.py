@@ -147,6 +147,15 @@ def test_a_message_says_what_is_known_and_is_short() -> None:
     }
 
 
+def test_a_message_has_the_runs_key_and_the_events_type_where_there_are_any() -> None:
+    row = msgspec.structs.replace(ROW, key="order-7", event_type="order.paid")
+
+    told = json.loads(message(row, "default", Redaction(), None))["data"]
+
+    assert told["key"] == "order-7"
+    assert told["event"] == {"source": "stripe", "id": "evt_1", "type": "order.paid"}
+
+
 def test_of_an_error_type_and_message_are_told_without_what_no_output_shows() -> None:
     saved = {"type": "OSError", "message": "token=abc " + "x" * TEXT_CHARS_MAX, "traceback": "File …"}
     row = msgspec.structs.replace(ROW, type="run.failed", error=json.dumps(saved))

@@ -14,6 +14,7 @@ from onceward.core.effects import StepEffect, effect_of
 from onceward.core.errors import ConfigError, StateConflict
 from onceward.core.model import RunRow, StepKey, StepRow
 from onceward.core.plan import (
+    Fate,
     Plan,
     check_acknowledged,
     detail_of,
@@ -108,6 +109,22 @@ def test_every_record_of_an_outside_step_counts_whatever_its_state(state: StepSt
 def test_a_step_under_way_without_a_record_is_not_forgotten(run: RunRow, hides: bool) -> None:
     assert may_hide_steps(run) is hides
     assert plan_of(run, []).needs_consent is hides
+
+
+@pytest.mark.parametrize(
+    ("fates", "said"),
+    [
+        ({}, "A step may have begun"),
+        ({StepKey("charge", "", 1): Fate.KEPT}, "Another step than those above may"),
+    ],
+)
+def test_a_step_without_a_record_is_another_than_those_that_are_answered(
+    fates: dict[StepKey, Fate], said: str
+) -> None:
+    plan = plan_of(run_row(RunState.RUNNING), [step("charge", 1)], fates=fates)
+
+    assert plan.hides_steps
+    assert plan.warnings[0].startswith(said)
 
 
 def test_a_forgotten_key_is_warned_of_only_where_it_stays_the_same() -> None:

@@ -118,6 +118,24 @@ def test_texts_are_searched_for_names_with_values(text: str, shown: str) -> None
     assert USUAL.text(text) == shown
 
 
+def test_a_name_that_only_begins_before_a_texts_place_is_read_as_a_whole() -> None:
+    rules = Redaction(["!token", "refresh_token"])
+
+    assert rules.text("refresh_token=abc") == f"refresh_token={HIDDEN}"
+    assert rules.text("x refreshToken=abc") == f"x refreshToken={HIDDEN}"
+    assert rules.text("token=abc, refresh token=abc") == "token=abc, refresh token=abc"
+
+
+def test_of_a_name_a_hundred_characters_before_its_last_word_are_read() -> None:
+    rules = Redaction(["!token", "refresh_token"])
+
+    def text(between: int) -> str:
+        return f"refresh{'_' * between}token=abc"
+
+    assert rules.text(text(93)) == text(93).replace("abc", HIDDEN)
+    assert rules.text(text(94)) == text(94)
+
+
 def test_what_is_too_deep_to_be_looked_at_is_hidden() -> None:
     value: Any = {"password": "hunter2"}
     for _ in range(DEPTH_MAX + 1):

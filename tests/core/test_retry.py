@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from email.message import Message
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -247,12 +248,21 @@ def test_a_cycle_of_causes_ends() -> None:
     assert decided(first).delay_ms is not None
 
 
-def test_a_chain_of_ten_thousand_causes_is_followed_only_so_far() -> None:
+@pytest.mark.parametrize(("count", "is_heard"), [(63, True), (64, False), (10_000, False)])
+def test_a_chain_of_causes_is_followed_for_64_errors(count: int, is_heard: bool) -> None:
     error: BaseException = Permanent("deep down")
-    for _ in range(10_000):
+    for _ in range(count):
         error = raised(OSError(), error)
 
-    assert decided(error).delay_ms is not None
+    assert (decided(error).delay_ms is None) is is_heard
+
+
+@pytest.mark.parametrize(("before", "is_heard"), [(0, True), (62, True), (63, False)])
+def test_of_a_group_of_any_size_the_first_63_errors_are_heard(before: int, is_heard: bool) -> None:
+    """A group of more was not looked into at all."""
+    parts = [*(OSError() for _ in range(before)), Permanent("no"), *(OSError() for _ in range(100))]
+
+    assert (decided(ExceptionGroup("many", parts)).delay_ms is None) is is_heard
 
 
 def test_only_and_never_choose_by_exception_type() -> None:
@@ -450,9 +460,10 @@ def test_a_retry_after_that_cannot_be_read_leaves_the_policys_delay(error: BaseE
     assert decided(error, draw=0.5, now_ms=0) == Decision(500, "try 2 of 5 in 500ms")
 
 
-def test_headers_without_end_are_read_only_so_far() -> None:
+@pytest.mark.parametrize(("before", "delay_ms"), [(199, 31_500), (200, 500), (None, 500)])
+def test_of_an_answers_headers_200_are_read(before: int | None, delay_ms: int) -> None:
     def headers() -> Any:
-        while True:
-            yield ("x", "y")
+        yield from repeat(("x", "y")) if before is None else repeat(("x", "y"), before)
+        yield ("Retry-After", "30")
 
-    assert decided(HttpError(headers=headers()), draw=0.5).delay_ms == 500
+    assert decided(HttpError(headers=headers()), draw=0.5).delay_ms == delay_ms

@@ -104,6 +104,26 @@ def test_all_rules_are_read_back() -> None:
     assert Rules.from_text(Rules(retries_on_redelivery=True).to_text()).retries_on_redelivery is True
 
 
+@pytest.mark.parametrize(
+    ("rules", "may"),
+    [
+        (Rules(), True),
+        (Rules(version=event.subject), True),
+        (Rules(version=event.subject, drops_stale=False), False),
+        (Rules(drops_stale=False), True),
+        (Rules(key=event.subject, clash="return"), True),
+        (Rules(key=event.subject, clash="reject"), True),
+        (Rules(key=event.subject, once="active", clash="queue"), False),
+        (Rules(key=event.subject, once="active", clash="replace"), False),
+        (Rules(key=event.subject, version=event.subject, drops_stale=False), False),
+    ],
+    ids=range(9),
+)
+def test_a_run_begins_at_once_where_the_store_can_make_nothing_else_of_it(rules: Rules, may: bool) -> None:
+    """A stale run is marked, and one whose key is held waits or takes the other's place."""
+    assert rules.may_begin_at_once is may
+
+
 @pytest.mark.parametrize("what", ["version", "key"])
 def test_a_function_is_not_stored_and_says_so_where_it_is_not(what: str) -> None:
     place: Any = {what: lambda event: event.payload["n"]}

@@ -325,6 +325,15 @@ def test_every_default_is_accepted_when_it_is_written_out() -> None:
     assert resolve(SETTINGS, {}, shown) == resolve(SETTINGS, {}, {})
 
 
+@pytest.mark.parametrize("value", [7, b"x" * 32, f"{'long-' * 8}\n{'next-' * 8}", "long-" * 8 + "\0"])
+def test_a_promise_secret_is_one_line_of_text_and_never_shown(value: object) -> None:
+    said = refusal({"promise_secret": value})
+
+    assert said.startswith("The setting 'promise_secret' is no text of one line.")
+    assert repr(value) not in said
+    assert "long-" not in said
+
+
 @pytest.mark.parametrize("text", ["short", f"{'long-' * 8} short"])
 def test_a_promise_secret_that_is_too_short_is_refused_at_once_and_not_shown(text: str) -> None:
     for given, environ in (({"promise_secret": text}, {}), ({}, {"ONCEWARD_PROMISE_SECRET": text})):

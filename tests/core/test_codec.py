@@ -45,6 +45,22 @@ WHAT = "The result of step 'charge'"
 T = TypeVar("T")
 
 
+@pytest.mark.parametrize(
+    ("annotation", "is_plain"),
+    [
+        (Any, True),
+        (int, True),
+        (dict[str, list[int | None]], True),
+        (dict[int, str], False),
+        (set[str], False),
+        (datetime, False),
+    ],
+    ids=str,
+)
+def test_an_annotation_of_jsons_own_types_is_plain(annotation: Any, is_plain: bool) -> None:
+    assert codec_for(annotation).is_plain is is_plain
+
+
 class Colour(enum.Enum):
     RED = "red"
     BLUE = "blue"

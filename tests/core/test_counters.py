@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onceward.core.counters import OTHER, SECONDS, SERIES_MAX, Counter, Histogram
+from onceward.core.counters import SECONDS, SERIES_MAX, Counter, Histogram
 
 
 def test_a_counter_tells_labels_apart_up_to_a_bound() -> None:
@@ -13,10 +13,16 @@ def test_a_counter_tells_labels_apart_up_to_a_bound() -> None:
     counter.add("buy", "one too many")
     counter.add("buy", "two too many")
 
-    assert len(counter.values) == SERIES_MAX + 1
+    assert len(counter.values) == 1_000 + 1
     assert counter.values["buy", "0"] == 2
     assert counter.values["buy", "999"] == 1
-    assert counter.values[OTHER, OTHER] == 2
+    assert counter.values["other", "other"] == 2
+
+
+def test_the_classes_are_those_that_boards_draw() -> None:
+    milliseconds = [1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000]
+
+    assert [round(seconds * 1_000, 3) for seconds in SECONDS] == milliseconds
 
 
 def test_a_length_belongs_to_the_first_class_that_it_does_not_exceed() -> None:

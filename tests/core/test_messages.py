@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from onceward.core.messages import HttpRequest, HttpResponse, without_encoding
@@ -36,7 +38,7 @@ def test_a_body_that_is_decoded_has_no_encoding_any_more() -> None:
     ],
 )
 def test_path_and_query_are_those_of_the_address_where_neither_is_given(
-    url: str, given: dict[str, str], path: str, query: str
+    url: str, given: dict[str, Any], path: str, query: str
 ) -> None:
     request = HttpRequest.of(b"body", received_at_ms=7, url=url, **given)
 

@@ -23,8 +23,8 @@ from onceward.core.plan import (
     replayed_of,
     told_of,
 )
-from onceward.core.states import RunState, StepState, Verb
-from onceward.core.steer import decide
+from onceward.core.states import Effect, RunState, StepState, Verb
+from onceward.core.steer import Reply, decide
 
 NOW = 1_750_000_000_000
 
@@ -125,6 +125,35 @@ def test_a_step_without_a_record_is_another_than_those_that_are_answered(
 
     assert plan.hides_steps
     assert plan.warnings[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("state", "fates"),
+    [
+        (RunState.QUEUED, [Fate.GOES_ON, Fate.REOPENED, Fate.KEPT]),
+        (RunState.FAILED, [Fate.STOPS, Fate.REOPENED, Fate.KEPT]),
+    ],
+)
+def test_a_step_under_way_goes_on_or_stops_with_the_run(state: RunState, fates: list[Fate]) -> None:
+    rows = [step("wait", 1, StepState.OPEN), step("charge", 2, StepState.FAILED), step("mail", 3)]
+    run = run_row(RunState.HELD)
+
+    plan = make_plan(
+        Verb.ANSWER,
+        run,
+        rows,
+        reply=Reply(run.run_id, Effect.GO_ON, "answered", state, 1, 1),
+        reopened={rows[1].key},
+        kept=(),
+        children=(),
+        choice=NOTHING_KEPT,
+        now=NOW,
+        namespace="default",
+    )
+
+    assert [one.fate for one in plan.steps] == fates
+    assert plan.hides_steps is (state is RunState.QUEUED)
+    assert not plan.needs_consent
 
 
 def test_a_forgotten_key_is_warned_of_only_where_it_stays_the_same() -> None:

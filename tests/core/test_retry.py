@@ -437,6 +437,14 @@ def test_a_date_counts_from_the_time_that_is_given() -> None:
     assert decided(error, draw=0.5).delay_ms == 500
 
 
+@pytest.mark.parametrize("zone", ["GMT", "-0000", "+0100"])
+def test_a_date_is_read_in_the_zone_that_it_names(zone: str) -> None:
+    hour = "09" if zone == "+0100" else "08"
+    error = HttpError(headers={"Retry-After": f"Sun, 06 Nov 1994 {hour}:49:37 {zone}"})
+
+    assert decided(error, now_ms=784_111_777_000 - MINUTE_MS).delay_ms == MINUTE_MS
+
+
 @pytest.mark.parametrize(
     "error",
     [

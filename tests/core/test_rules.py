@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward import ConfigError, event
+from onceward.core.duration import DURATION_MS_MAX
 from onceward.core.model import EventRow
 from onceward.core.paths import FIELDS
 from onceward.core.rules import (
+    FAR_MS,
     NO_RULES,
     Rules,
     checked_place,
@@ -186,6 +188,10 @@ def test_an_async_function_is_refused() -> None:
 )
 def test_a_key_is_a_text_or_a_whole_number_or_several(value: Any, text: str | None) -> None:
     assert key_text(value) == text
+
+
+def test_a_run_that_waits_for_its_key_is_due_later_than_any_length_of_time() -> None:
+    assert FAR_MS > DURATION_MS_MAX
 
 
 @pytest.mark.parametrize("place", ["updated", 7, event.payload["a"] == 1, int, event])

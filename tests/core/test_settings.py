@@ -111,10 +111,94 @@ def test_a_size_is_read_in_each_of_its_forms(given: object, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "flag"), [("off", False), ("0", False), ("No", False), ("TRUE", True), (True, True)]
+    ("given", "flag"),
+    [
+        *((text, True) for text in ("1", "true", "yes", "on", "TRUE", True)),
+        *((text, False) for text in ("0", "false", "no", "off", "No", False)),
+    ],
 )
 def test_a_flag_is_read_in_each_of_its_forms(given: object, flag: bool) -> None:
     assert resolve(SETTINGS, {"notify": given}, {}).notify is flag
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"), [("log_level", "debug info warning error"), ("log_format", "text json")]
+)
+def test_a_choice_is_one_of_its_words_in_any_case(name: str, choices: str) -> None:
+    found = [getattr(resolve(SETTINGS, {name: word.upper()}, {}), name) for word in choices.split()]
+
+    assert found == choices.split()
+    assert f"It is one of {', '.join(found)}." in refusal({name: "loud"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("concurrency", "100000"),
+        ("port", "0"),
+        ("namespace", "a" * 100),
+        ("namespace", "A9._-"),
+        ("host", "::"),
+    ],
+)
+def test_a_value_at_the_edge_of_what_works_is_taken(name: str, value: str) -> None:
+    assert str(getattr(resolve(SETTINGS, {name: value}, {}), name)) == value
+
+
+@pytest.mark.parametrize("setting", NUMBERS, ids=lambda setting: setting.name)
+def test_the_least_of_a_number_is_taken_and_less_is_not(setting: Setting) -> None:
+    unit = timedelta(milliseconds=1) if setting in DURATIONS else 1
+
+    assert setting.read(setting.minimum * unit) == setting.minimum
+    assert setting.read(setting.maximum * unit) == setting.maximum
+    with pytest.raises(ConfigError):
+        setting.read((setting.minimum - 1) * unit)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("store", None, "none"),
+        ("notify", True, "on"),
+        ("notify", False, "off"),
+        ("lease", 90_000, "1m 30s"),
+        ("body_bytes_max", 5 * 1024 * 1024, "5MiB"),
+        ("body_bytes_max", 1024 * 1024 + 1024, "1025KiB"),
+        ("body_bytes_max", 1025, "1025"),
+        ("body_bytes_max", 0, "0"),
+        ("port", 8_000, "8000"),
+        ("store", "postgresql://u:hunter2@h/d", "postgresql://u:***@h/d"),
+    ],
+)
+def test_a_value_is_shown_as_it_could_be_written(name: str, value: object, shown: str) -> None:
+    setting = next(setting for setting in SETTINGS if setting.name == name)
+
+    assert setting.show(value) == shown
+
+
+def test_the_command_line_says_what_stands_behind_an_option() -> None:
+    """As ``--lease DURATION``."""
+    words = {setting.kind.value for setting in SETTINGS if not setting.choices}
+
+    assert words == {
+        "URL",
+        "name",
+        "text",
+        "secrets",
+        "number",
+        "bytes",
+        "duration",
+        "on or off",
+        "addresses",
+    }
+
+
+def test_durations_and_sizes_say_their_unit() -> None:
+    assert {(setting.kind, setting.unit) for setting in NUMBERS} == {
+        (Kind.COUNT, ""),
+        (Kind.SIZE, "bytes"),
+        (Kind.DURATION, "ms"),
+    }
 
 
 def test_the_whole_table_can_be_given_as_variables() -> None:
@@ -189,8 +273,14 @@ def test_a_name_that_resembles_none_gets_the_list() -> None:
     assert "There are: " in refusal({}, {"ONCEWARD_XYZZY": "3"})
 
 
-def test_variables_of_the_tests_and_failpoints_are_not_settings_and_not_errors() -> None:
-    environ = {"ONCEWARD_FAILPOINT": "save.after_commit:kill", "ONCEWARD_TEST_TIER": "campaign"}
+def test_variables_of_the_tests_and_of_other_commands_are_not_settings_and_not_errors() -> None:
+    environ = {
+        "ONCEWARD_FAILPOINT": "save.after_commit:kill",
+        "ONCEWARD_TEST_TIER": "campaign",
+        "ONCEWARD_SECRET": "s",
+        "ONCEWARD_API_URL": "https://shop.example/api",
+        "ONCEWARD_TOKEN": "t",
+    }
 
     assert resolve(SETTINGS, {}, environ) == resolve(SETTINGS, {}, {})
 
@@ -287,6 +377,7 @@ def test_a_lease_always_spans_more_than_two_heartbeats() -> None:
 
     assert settings.lease_ms > 2 * settings.heartbeat_ms > 0
     assert HEARTBEATS_PER_LEASE > 2
+    assert resolve(SETTINGS, {}, {}).heartbeat_ms == 2_500, "it renews four times as often, as its help says"
 
 
 # --- the docs ------------------------------------------------------------------------------------

@@ -87,6 +87,10 @@ def unresolved() -> OnlyForCheckers:
     return 1
 
 
+def plain_receipt() -> Receipt:
+    return Receipt(1)
+
+
 @logged
 @logged
 def wrapped() -> Receipt:
@@ -150,6 +154,21 @@ def test_an_annotation_that_is_no_type_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="division by zero"):
         return_annotation(broken)
+
+
+@pytest.mark.parametrize(("wrappers", "expected"), [(99, Receipt), (100, Receipt), (101, Any)])
+def test_a_hundred_wrappers_are_looked_through(wrappers: int, expected: Any) -> None:
+    class Wrapper:
+        def __init__(self, wrapped: Any) -> None:
+            self.__wrapped__ = wrapped
+
+        def __call__(self) -> Any: ...
+
+    function: Any = plain_receipt
+    for _ in range(wrappers):
+        function = Wrapper(function)
+
+    assert return_annotation(function) == expected
 
 
 def test_wrappers_without_end_are_followed_only_so_far() -> None:

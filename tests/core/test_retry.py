@@ -185,6 +185,14 @@ def test_equal_policies_are_equal_and_hash_alike() -> None:
     assert first != Retry(3)
 
 
+def test_a_policy_is_once_where_nothing_is_tried_a_second_time() -> None:
+    once, twice = Retry(1), Retry(2)
+
+    assert [policy.is_once for policy in (once, twice, NO_RETRY)] == [True, False, True]
+    assert Retry(1, on={OSError: once}).is_once
+    assert not Retry(1, on={OSError: once, KeyError: twice}).is_once
+
+
 # --- decisions ---------------------------------------------------------------------------------
 
 

@@ -182,6 +182,11 @@ def test_a_key_of_the_business_is_the_same_in_every_run_of_the_event() -> None:
     other = plan_of(run_row(event_id="evt_2"), rows).steps
 
     assert [one.keeps_key for one in first] == [True, False]
+    assert [one.keeps_key for one in plan_of(run_row(), rows, Choice(keep=("charge",))).steps] == [
+        None,
+        False,
+    ]
+    assert [one.keeps_key for one in plan_of(run_row(), [step("call", 1, kind="call")]).steps] == [None]
     assert first[0].key == again[0].key != other[0].key
     assert first[1].key != again[1].key
 
@@ -367,6 +372,31 @@ def test_of_the_runs_that_a_run_made_it_is_told_what_becomes(
 
     assert {one.run_id: str(one.fate) for one in plan.children} == fates
     assert any("What was started goes on" in said for said in plan.warnings) is ("stays" in fates.values())
+
+
+def test_a_call_that_is_reopened_retries_its_run_and_the_copy_of_one_calls_anew() -> None:
+    origin = ids.composed("run_0", 1)
+    rows = [
+        step("own", 1, StepState.FAILED, kind="call", child_run_id="a"),
+        step("copy", 2, StepState.FAILED, kind="call", child_run_id="b", origin=origin),
+        step("kept copy", 3, StepState.FAILED, kind="call", child_run_id="c", origin=origin),
+    ]
+
+    plan = make_plan(
+        Verb.RETRY,
+        run_row(RunState.FAILED),
+        rows,
+        reply=Reply("run_1", Effect.NEW_ATTEMPT, "", RunState.QUEUED, 1, 1),
+        reopened={row.key for row in rows[:2]},
+        kept=(),
+        children=[child_row(name, RunState.FAILED) for name in "abc"],
+        choice=NOTHING_KEPT,
+        now=NOW,
+        namespace="default",
+    )
+
+    assert [one.happens_again for one in plan.steps] == [False, True, False]
+    assert [(one.run_id, str(one.fate)) for one in plan.children] == [("a", "retried")]
 
 
 def test_what_makes_runs_is_said_to_make_them_again() -> None:

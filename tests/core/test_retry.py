@@ -164,8 +164,13 @@ def test_an_impossible_attempt_or_draw_is_a_programming_error(attempt: int, draw
     ids=named,
 )
 def test_a_policy_that_cannot_work_is_refused_when_it_is_written(arguments: Mapping[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"Retry"):
+    name = next(iter(arguments))
+
+    with pytest.raises(ConfigError, match=f"^The {name} of a Retry cannot be ") as refused:
         Retry(**arguments)
+
+    if name in ("never", "on"):
+        assert ("dict" in refused.value.todo or "for each type" in refused.value.todo) is (name == "on")
 
 
 def test_a_policy_does_not_change_with_the_dict_it_was_made_from() -> None:

@@ -91,6 +91,7 @@ def test_every_state_and_verb_has_a_cell_with_a_reply() -> None:
         assert cell.reply, (state, verb)
         assert cell.reply[0].islower(), "replies are parts of sentences"
         if cell.effect is Effect.REFUSE:
+            assert cell.reply.startswith("the run "), "first how it stands, then what to do"
             assert cell.hint, f"{verb} in {state} refuses and says not what to do"
 
 

@@ -54,7 +54,7 @@ class Setting:
     """One setting.
 
     ``default``, ``minimum`` and ``maximum`` are in the setting's unit: milliseconds for
-    durations, bytes for sizes.
+    durations, bytes for sizes. Every number has its bounds; what is none has none.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Setting:
     default: str | int | bool | None
     help: str
     minimum: int = 0
-    maximum: int = 2**31 - 1
+    maximum: int = 0
     choices: tuple[str, ...] = ()
 
     @property

@@ -15,8 +15,10 @@ from onceward.core.duration import DURATION_MS_MAX
 from onceward.core.model import EventRow
 from onceward.core.paths import FIELDS
 from onceward.core.rules import (
+    CLASHES,
     FAR_MS,
     NO_RULES,
+    STALE,
     Rules,
     checked_place,
     fields_of,
@@ -188,6 +190,14 @@ def test_an_async_function_is_refused() -> None:
 )
 def test_a_key_is_a_text_or_a_whole_number_or_several(value: Any, text: str | None) -> None:
     assert key_text(value) == text
+
+
+def test_only_where_a_key_comes_free_can_an_event_wait_for_it_or_take_its_place() -> None:
+    """The words that users write (RULINGS 14)."""
+    always, free_again = ("return", "reject"), ("return", "reject", "replace", "queue")
+
+    assert {"ever": always, "active": free_again, "window": free_again} == CLASHES
+    assert STALE == ("drop", "mark")
 
 
 def test_a_run_that_waits_for_its_key_is_due_later_than_any_length_of_time() -> None:

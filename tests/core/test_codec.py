@@ -590,3 +590,22 @@ def test_a_saved_value_that_no_longer_fits_the_code_is_a_mismatch_by_name() -> N
 def test_a_saved_text_that_is_damaged_is_named_as_that(annotation: Any, text: str) -> None:
     with pytest.raises(StoreDamaged, match="cannot be read"):
         codec_for(annotation).decode(text)
+
+
+@dataclasses.dataclass
+class Refusing:
+    """A class that says at length why a value is none of it."""
+
+    chars: int
+
+    def __post_init__(self) -> None:
+        raise ValueError("z" * self.chars)
+
+
+@pytest.mark.parametrize(("chars", "shown"), [(0, 0), (200, 200), (201, 200)])
+def test_of_what_a_class_says_of_a_value_two_hundred_characters_are_told(chars: int, shown: int) -> None:
+    told = codec_for(Refusing).misfit({"chars": chars})
+
+    assert told is not None
+    assert told.startswith(f"{Refusing.__module__}.Refusing is expected: ")
+    assert told.count("z") == shown

@@ -46,6 +46,14 @@ def test_a_request_comes_back_with_the_headers_that_were_asked_for() -> None:
     )
 
 
+def test_a_request_that_notes_what_it_is_asked_answers_like_any_other() -> None:
+    request = watched()
+
+    assert [request.header(name) for name in ("X-EVENT", "x-absent")] == ["one", None]
+    assert [request.header_values(name) for name in ("X-Event", "x-no")] == [[b"one", b"three"], []]
+    assert request.asked == {b"x-event", b"x-absent", b"x-no"}
+
+
 def test_a_request_without_an_address_comes_back_without_one() -> None:
     assert request_of(kept(HttpRequest.of(b"x")), b"x", 0).url == ""
 

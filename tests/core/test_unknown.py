@@ -90,6 +90,20 @@ def test_an_answer_that_does_not_fit_is_refused(
         asked_about(HELD, [row(name) for name in steps], word, step)
 
 
+def test_of_a_try_that_only_began_nothing_is_known_and_nobody_is_asked() -> None:
+    begun = Begun(at=5, try_number=2, attempt=3, process_id="prc_1", key="ow_1")
+
+    assert (begun.why, begun.checks, begun.is_asked, begun.answer) == ("", 0, False, "")
+    assert (bytes(begun.arguments), bytes(begun.result)) == (b"{}", b"null")
+    assert json.loads(begun.to_text()) == {
+        "at": 5,
+        "try_number": 2,
+        "attempt": 3,
+        "process_id": "prc_1",
+        "key": "ow_1",
+    }
+
+
 def test_an_answer_is_kept_in_the_record_and_the_others_are_still_asked() -> None:
     rows = [row("charge"), row("mail")]
 

@@ -11,6 +11,7 @@ from onceward.core.model import (
     EventRow,
     NewRun,
     PromiseRow,
+    RefusalRow,
     RunRow,
     Skip,
     SkippedRow,
@@ -56,6 +57,14 @@ def test_what_is_new_has_nothing_behind_it() -> None:
     assert (run.is_called, run.is_stale) == (False, False)
     assert (step.tries, step.key_scope) == (1, None)
     assert PromiseRow("hash", "run_1", 1, "ok", "", 1, 1).state is PromiseState.OPEN
+
+
+def test_of_a_delivery_nothing_is_decided_and_of_a_refused_one_nothing_is_kept() -> None:
+    delivery = DeliveryRow("del_1", "stripe", "evt_1", 100, "hash")
+
+    assert (delivery.outcome, delivery.part, delivery.secret_index) == ("", 0, None)
+    assert RefusalRow("stripe", "no signature", 1, 100, 100).samples == "[]"
+    assert EventRow("stripe", "evt_1", "order.paid", None, 1).id_is_signed
 
 
 def test_a_run_that_says_nothing_of_its_key_takes_none_and_returns_who_has_it() -> None:

@@ -93,6 +93,8 @@ def test_every_state_and_verb_has_a_cell_with_a_reply() -> None:
         if cell.effect is Effect.REFUSE:
             assert cell.reply.startswith("the run "), "first how it stands, then what to do"
             assert cell.hint, f"{verb} in {state} refuses and says not what to do"
+        else:
+            assert not cell.hint, "there is nothing left to do"
 
 
 def test_the_table_is_the_one_that_was_agreed() -> None:

@@ -204,6 +204,11 @@ def test_a_run_that_waits_for_its_key_is_due_later_than_any_length_of_time() -> 
     assert FAR_MS > DURATION_MS_MAX
 
 
+@pytest.mark.parametrize("place", [event.subject, event.payload["a"][0], lambda event: 1, len])
+def test_a_place_in_an_event_and_a_function_of_it_are_places(place: Any) -> None:
+    assert checked_place(place, "version") is place
+
+
 @pytest.mark.parametrize("place", ["updated", 7, event.payload["a"] == 1, int, event])
 def test_what_is_no_place_is_refused(place: Any) -> None:
     with pytest.raises(ConfigError, match="The version of a workflow cannot be"):

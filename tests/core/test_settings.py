@@ -168,6 +168,7 @@ def test_the_least_of_a_number_is_taken_and_less_is_not(setting: Setting) -> Non
         ("body_bytes_max", 0, "0"),
         ("port", 8_000, "8000"),
         ("store", "postgresql://u:hunter2@h/d", "postgresql://u:***@h/d"),
+        ("public_url", "https://u:hunter2@shop.example", "https://u:***@shop.example"),
     ],
 )
 def test_a_value_is_shown_as_it_could_be_written(name: str, value: object, shown: str) -> None:

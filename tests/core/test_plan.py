@@ -132,12 +132,17 @@ def test_a_step_without_a_record_is_another_than_those_that_are_answered(
 @pytest.mark.parametrize(
     ("state", "fates"),
     [
-        (RunState.QUEUED, [Fate.GOES_ON, Fate.REOPENED, Fate.KEPT]),
-        (RunState.FAILED, [Fate.STOPS, Fate.REOPENED, Fate.KEPT]),
+        (RunState.QUEUED, [Fate.GOES_ON, Fate.REOPENED, Fate.KEPT, Fate.KEPT]),
+        (RunState.FAILED, [Fate.STOPS, Fate.REOPENED, Fate.KEPT, Fate.KEPT]),
     ],
 )
 def test_a_step_under_way_goes_on_or_stops_with_the_run(state: RunState, fates: list[Fate]) -> None:
-    rows = [step("wait", 1, StepState.OPEN), step("charge", 2, StepState.FAILED), step("mail", 3)]
+    rows = [
+        step("wait", 1, StepState.OPEN),
+        step("charge", 2, StepState.FAILED),
+        step("mail", 3),
+        step("mail (undo)", 4, kind="undo"),
+    ]
     run = run_row(RunState.HELD)
 
     plan = make_plan(

@@ -110,6 +110,21 @@ def test_every_state_has_a_meaning_and_columns() -> None:
     assert set(COLUMNS) == set(RunState)
 
 
+@pytest.mark.parametrize(
+    ("state", "verb", "reply"),
+    [
+        (S.HELD, Verb.ANSWER, "answered"),
+        (S.FAILED, Verb.DISMISS, "dismissed"),
+        (S.QUEUED, Verb.CANCEL, "cancelled before it began"),
+        (S.FAILED, Verb.CANCEL, "already ended: failed"),
+        (S.COMPLETED, Verb.CANCEL, "already ended: completed"),
+        (S.CANCELLED, Verb.CANCEL, "already cancelled"),
+    ],
+)
+def test_a_verb_says_what_it_did(state: RunState, verb: Verb, reply: str) -> None:
+    assert TABLE[state, verb].reply == reply
+
+
 def test_every_effect_is_used() -> None:
     assert {cell.effect for cell in TABLE.values()} == set(Effect)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import pytest
 
-from onceward.core.annotations import return_annotation
+from onceward.core.annotations import parameter_annotation, return_annotation
 from onceward.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -91,6 +91,9 @@ def plain_receipt() -> Receipt:
     return Receipt(1)
 
 
+def taking(order: OnlyForCheckers, cents: int, note=None) -> None: ...  # type: ignore[no-untyped-def]
+
+
 @logged
 @logged
 def wrapped() -> Receipt:
@@ -143,9 +146,14 @@ def test_a_name_that_the_function_takes_from_around_it_is_found() -> None:
 
 def test_an_annotation_that_cannot_be_resolved_is_refused_by_name() -> None:
     with pytest.raises(
-        ConfigError, match=r"'OnlyForCheckers' of unresolved cannot be resolved: name .* is not defined"
+        ConfigError,
+        match=r"The return annotation 'OnlyForCheckers' of unresolved cannot be resolved: name .* is not defined",
     ):
         return_annotation(unresolved)
+    with pytest.raises(ConfigError, match="The annotation of 'order', 'OnlyForCheckers' of taking cannot be"):
+        parameter_annotation(taking, "order")
+    assert parameter_annotation(taking, "cents") is int
+    assert parameter_annotation(taking, "note") is Any
 
 
 def test_an_annotation_that_is_no_type_is_refused() -> None:

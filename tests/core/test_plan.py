@@ -105,6 +105,8 @@ def test_every_record_of_an_outside_step_counts_whatever_its_state(state: StepSt
         (run_row(RunState.FAILED, error='{"type":"ValueError"}'), False),
         (run_row(RunState.FAILED, error='{"type":"onceward.DeadlineExceeded"}'), True),
         (run_row(RunState.FAILED, error="damaged"), False),
+        (run_row(RunState.FAILED, error="[]"), False),
+        (run_row(RunState.FAILED, error=None), False),
         (run_row(RunState.CANCELLED), False),
     ],
 )

@@ -342,6 +342,11 @@ def test_a_value_that_cannot_work_is_refused_with_its_name(name: str, value: obj
     assert message.count(".") >= 2, "what happened, what it means, what to do"
 
 
+def test_only_a_setting_that_has_a_default_can_be_left_out_for_it() -> None:
+    assert refusal({"port": "many"}).endswith("Give it such a value, or leave it out for 8000.")
+    assert refusal({"metrics_port": "many"}).endswith("Give it such a value.")
+
+
 def test_a_refused_store_does_not_show_its_password() -> None:
     message = refusal({}, {"ONCEWARD_STORE": "mysql://root:hunter2@host/db"})
 

@@ -144,8 +144,7 @@ class Redaction:
         """Give a text that is no JSON, such as an error's message, a form or an address, likewise."""
         if "://" in text:
             text = _IN_ADDRESS.sub(rf"\g<user>{HIDDEN}", text)
-        if _BEARER.search(text):
-            text = _BEARER.sub(rf"\g<scheme>{HIDDEN}", text)
+        text = _BEARER.sub(rf"\g<scheme>{HIDDEN}", text)
         if "=" not in text and ":" not in text:
             return text
         return self._in_text.sub(self._hidden, text)

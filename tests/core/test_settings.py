@@ -370,6 +370,15 @@ def test_a_contradicting_pair_is_refused_by_naming_both(pair: Contradiction) -> 
     assert f"{smaller} = 50s is more than {larger} = 20s" in message
 
 
+def test_equal_values_do_not_contradict_each_other_and_a_default_may_be_the_smaller() -> None:
+    settings = resolve(SETTINGS, {"poll": "20s", "lease": "20s", "linger": "20s"}, {})
+
+    assert (settings.poll_ms, settings.linger_ms, settings.lease_ms) == (20_000, 20_000, 20_000)
+    assert "linger (the default) = 200ms" not in refusal({"poll": "11s"})
+    assert "Lower poll or raise lease." in refusal({"poll": "11s"})
+    assert refusal({"poll": "soon", "lease": "5ms"}).startswith("2 settings cannot be used")
+
+
 def test_a_value_that_contradicts_a_default_says_that_it_is_the_default() -> None:
     message = refusal({}, {"ONCEWARD_POLL": "11s"})
 
@@ -412,6 +421,11 @@ def test_the_docs_have_a_row_for_every_setting_with_its_default() -> None:
         assert row.count(" | ") == 5, "a cell holds a bar of its own"
     assert "`10s`" in rows[3]
     assert "`5MiB`" in rows[7]
+    cells = {row.split("`")[1]: row.split(" | ")[2:5] for row in rows}
+    assert cells["lease"] == ["`10s`", "200ms", "1d"]
+    assert cells["threads"] == ["`32`", "1", "1000"]
+    assert cells["store"] == ["none", "", ""]
+    assert cells["log_format"] == ["`text`", "text, json", ""]
 
 
 def test_every_default_is_accepted_when_it_is_written_out() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.core import errors
-from onceward.core.model import Millis, RunRow, StepRow
+from onceward.core import credentials, errors, plan, retention
+from onceward.core.effects import StepEffect
+from onceward.core.model import Millis, RunRow, Skip, StepRow
 from onceward.core.states import (
     MEANING,
     MOVES,
@@ -123,6 +125,25 @@ def test_every_state_has_a_meaning_and_columns() -> None:
 )
 def test_a_verb_says_what_it_did(state: RunState, verb: Verb, reply: str) -> None:
     assert TABLE[state, verb].reply == reply
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        (StepState, "open done failed cancelled cut"),
+        (PromiseState, "open completed failed expired"),
+        (NoticeState, "owed told given_up"),
+        (Skip, "stale returned rejected"),
+        (credentials.Kind, "user token link"),
+        (StepEffect, "pure own_database outside"),
+        (retention.Needed, "live problem family waits taken"),
+        (plan.Fate, "kept runs_again reopened goes_on stops"),
+        (plan.ChildFate, "cancelled retried stays"),
+    ],
+)
+def test_rows_and_callers_have_words_that_stay(kinds: Iterable[str], words: str) -> None:
+    """A row of an earlier release, or a program that asks the API, knows no others."""
+    assert [str(word).replace(" ", "_") for word in kinds] == words.split()
 
 
 def test_every_effect_is_used() -> None:

@@ -108,6 +108,8 @@ def test_it_is_said_what_would_come_back(value: Any, decoded: Any, reason: str) 
 
 def test_an_int_may_come_back_as_the_equal_float_and_an_element_of_an_enum_as_itself() -> None:
     assert first_difference(1, 1.0) is None
+    assert first_difference({1, 2}, {1.0, 2.0}) is None
+    assert first_difference({1.0}, {1}) is not None
     assert first_difference(Colour.RED, Colour.RED) is None
     assert first_difference(Colour.RED, ColourAgain.RED) is not None
     assert first_difference(Point(1, [2]), Point(1, [2])) is None

@@ -167,6 +167,7 @@ def test_the_least_of_a_number_is_taken_and_less_is_not(setting: Setting) -> Non
         ("body_bytes_max", 1025, "1025"),
         ("body_bytes_max", 0, "0"),
         ("port", 8_000, "8000"),
+        ("concurrency", 1_024, "1024"),
         ("store", "postgresql://u:hunter2@h/d", "postgresql://u:***@h/d"),
         ("public_url", "https://u:hunter2@shop.example", "https://u:***@shop.example"),
     ],

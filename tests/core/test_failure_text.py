@@ -50,6 +50,11 @@ def test_the_traceback_reads_like_pythons() -> None:
     assert text.endswith("seen at noon\n")
 
 
+def test_an_error_alone_is_told_without_a_word_about_causes() -> None:
+    assert describe_error(ValueError("x"))["traceback"] == "ValueError: x\n"
+    assert describe_error(raised(ValueError("x")))["traceback"].startswith("Traceback (most recent")
+
+
 def test_an_error_while_handling_another_shows_both_unless_suppressed() -> None:
     try:
         try:

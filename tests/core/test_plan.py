@@ -195,6 +195,8 @@ def test_a_key_of_the_business_is_the_same_in_every_run_of_the_event() -> None:
     ]
     assert [one.keeps_key for one in plan_of(run_row(), [step("call", 1, kind="call")]).steps] == [None]
     assert first[0].key == again[0].key != other[0].key
+    parts = ("business", "default", "buy", "event", "start/buy", "evt", "charge", "", 1)
+    assert first[0].key == composed_key(*parts), "the key that the step itself hands out"
     assert first[1].key != again[1].key
 
 

@@ -73,6 +73,11 @@ def test_a_program_is_changed_where_it_decides_and_reckons() -> None:
     }
 
 
+def test_two_arguments_that_are_the_same_change_no_places() -> None:
+    assert told("f(a.b, a.b)") == {"f(a.b, a.b)  ->  nothing"}
+    assert "f(a, b)  ->  f(b, a)" in told("f(a, b)")
+
+
 def test_what_only_people_read_is_left_as_it_is() -> None:
     read = '''
 """A module of 1."""

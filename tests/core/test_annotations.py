@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import pytest
 
-from onceward.core.annotations import return_annotation
+from onceward.core.annotations import parameter_annotation, return_annotation
 from onceward.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -87,6 +87,13 @@ def unresolved() -> OnlyForCheckers:
     return 1
 
 
+def plain_receipt() -> Receipt:
+    return Receipt(1)
+
+
+def taking(order: OnlyForCheckers, cents: int, note=None) -> None: ...  # type: ignore[no-untyped-def]
+
+
 @logged
 @logged
 def wrapped() -> Receipt:
@@ -139,9 +146,14 @@ def test_a_name_that_the_function_takes_from_around_it_is_found() -> None:
 
 def test_an_annotation_that_cannot_be_resolved_is_refused_by_name() -> None:
     with pytest.raises(
-        ConfigError, match=r"'OnlyForCheckers' of unresolved cannot be resolved: name .* is not defined"
+        ConfigError,
+        match=r"The return annotation 'OnlyForCheckers' of unresolved cannot be resolved: name .* is not defined",
     ):
         return_annotation(unresolved)
+    with pytest.raises(ConfigError, match="The annotation of 'order', 'OnlyForCheckers' of taking cannot be"):
+        parameter_annotation(taking, "order")
+    assert parameter_annotation(taking, "cents") is int
+    assert parameter_annotation(taking, "note") is Any
 
 
 def test_an_annotation_that_is_no_type_is_refused() -> None:
@@ -150,6 +162,21 @@ def test_an_annotation_that_is_no_type_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="division by zero"):
         return_annotation(broken)
+
+
+@pytest.mark.parametrize(("wrappers", "expected"), [(99, Receipt), (100, Receipt), (101, Any)])
+def test_a_hundred_wrappers_are_looked_through(wrappers: int, expected: Any) -> None:
+    class Wrapper:
+        def __init__(self, wrapped: Any) -> None:
+            self.__wrapped__ = wrapped
+
+        def __call__(self) -> Any: ...
+
+    function: Any = plain_receipt
+    for _ in range(wrappers):
+        function = Wrapper(function)
+
+    assert return_annotation(function) == expected
 
 
 def test_wrappers_without_end_are_followed_only_so_far() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from onceward.core import asked, texts
-from onceward.core.errors import ConfigError
+from onceward.core.errors import ConfigError, StateConflict
+from onceward.core.model import AuditRow
 from onceward.core.states import RunState
 
 
@@ -83,3 +84,25 @@ def test_a_time_is_told_in_unix_milliseconds_whatever_its_zone() -> None:
     assert asked.checked_time(None) is None
     assert asked.checked_time(noon) == 1_704_110_400_250
     assert asked.checked_time(noon.astimezone(timezone(timedelta(hours=5)))) == 1_704_110_400_250
+
+
+@pytest.mark.parametrize(
+    ("run_id", "verb", "detail", "was"),
+    [
+        ("run_1", "retry", None, "was retry of run run_1."),
+        ("", "bulk retry", "3 of 3", "was bulk retry of many runs."),
+        ("", "prune", "cus_1", "was prune of cus_1."),
+        ("", "prune", None, "was prune of (none)."),
+    ],
+)
+def test_a_request_that_asked_for_something_else_before_is_told_for_what(
+    run_id: str, verb: str, detail: str | None, was: str
+) -> None:
+    error = asked.other_request("r-1", AuditRow("aud_1", 1, run_id, verb, "ann", detail))
+
+    assert isinstance(error, StateConflict)
+    assert error.what == f"The request 'r-1' {was}"
+
+
+def test_an_id_that_stands_for_other_content_is_named_with_its_source() -> None:
+    assert asked.clash("stripe", "evt_1").what == "The event 'evt_1' of 'stripe' exists with other content."

@@ -45,6 +45,22 @@ WHAT = "The result of step 'charge'"
 T = TypeVar("T")
 
 
+@pytest.mark.parametrize(
+    ("annotation", "is_plain"),
+    [
+        (Any, True),
+        (int, True),
+        (dict[str, list[int | None]], True),
+        (dict[int, str], False),
+        (set[str], False),
+        (datetime, False),
+    ],
+    ids=str,
+)
+def test_an_annotation_of_jsons_own_types_is_plain(annotation: Any, is_plain: bool) -> None:
+    assert codec_for(annotation).is_plain is is_plain
+
+
 class Colour(enum.Enum):
     RED = "red"
     BLUE = "blue"
@@ -574,3 +590,22 @@ def test_a_saved_value_that_no_longer_fits_the_code_is_a_mismatch_by_name() -> N
 def test_a_saved_text_that_is_damaged_is_named_as_that(annotation: Any, text: str) -> None:
     with pytest.raises(StoreDamaged, match="cannot be read"):
         codec_for(annotation).decode(text)
+
+
+@dataclasses.dataclass
+class Refusing:
+    """A class that says at length why a value is none of it."""
+
+    chars: int
+
+    def __post_init__(self) -> None:
+        raise ValueError("z" * self.chars)
+
+
+@pytest.mark.parametrize(("chars", "shown"), [(0, 0), (200, 200), (201, 200)])
+def test_of_what_a_class_says_of_a_value_two_hundred_characters_are_told(chars: int, shown: int) -> None:
+    told = codec_for(Refusing).misfit({"chars": chars})
+
+    assert told is not None
+    assert told.startswith(f"{Refusing.__module__}.Refusing is expected: ")
+    assert told.count("z") == shown

@@ -102,6 +102,34 @@ def test_a_length_that_is_no_length_is_refused_by_name(value: Any) -> None:
     assert len(str(refused.value)) < 400
 
 
+@pytest.mark.parametrize(
+    ("value", "means"),
+    [
+        (math.nan, "It would never end."),
+        (math.inf, "It would never end."),
+        (-math.inf, "It would never end."),
+        (1e308, "The most is 100 years."),
+        ("36526d", "The most is 100 years."),
+        (-1e308, "A length of time is never below zero."),
+        (timedelta(microseconds=-1), "A length of time is never below zero."),
+        ("soon", "A text is numbers with the units w d h m s ms, from big to small."),
+        (True, "A bool is no length of time."),
+    ],
+)
+def test_it_is_said_why_a_length_is_none(value: Any, means: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        to_ms(value, what="timeout")
+
+    assert refused.value.means == means
+    assert ("timedelta" in refused.value.todo) is not isinstance(value, str)
+
+
+def test_a_text_has_at_most_a_hundred_characters() -> None:
+    assert to_ms("90s".ljust(100), what="timeout") == 90_000
+    with pytest.raises(ConfigError):
+        to_ms("90s".ljust(101), what="timeout")
+
+
 @given(st.integers(0, DURATION_MS_MAX))
 @settings(deadline=None)
 def test_what_is_shown_reads_back_as_the_same_length(ms: int) -> None:

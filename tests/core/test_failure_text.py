@@ -50,6 +50,11 @@ def test_the_traceback_reads_like_pythons() -> None:
     assert text.endswith("seen at noon\n")
 
 
+def test_an_error_alone_is_told_without_a_word_about_causes() -> None:
+    assert describe_error(ValueError("x"))["traceback"] == "ValueError: x\n"
+    assert describe_error(raised(ValueError("x")))["traceback"].startswith("Traceback (most recent")
+
+
 def test_an_error_while_handling_another_shows_both_unless_suppressed() -> None:
     try:
         try:
@@ -248,6 +253,55 @@ def test_of_deep_groups_the_outer_ones_are_shown() -> None:
     assert "level 499" in text
     assert "level 494" in text
     assert "level 493" not in text
+
+
+def test_of_wide_groups_ten_members_are_shown_and_how_many_there_are() -> None:
+    text = describe_error(ExceptionGroup("wide", [ValueError(f"<{n}>") for n in range(12)]))["traceback"]
+
+    assert text.count("of 12 ---") == 10
+    assert ("10 of 12" in text, "<9>" in text, "<10>" in text) == (True, True, False)
+
+
+def test_of_many_notes_twenty_are_shown_and_of_a_long_one_a_thousand_characters() -> None:
+    few = describe_error(with_notes([f"<{n}>" for n in range(21)]))["traceback"]
+    long = describe_error(with_notes(["x" * 1_000, "y" * 1_001]))["traceback"]
+
+    assert ("<19>" in few, "<20>" in few) == (True, False)
+    assert "x" * 1_000 in long
+    assert len(long.splitlines()[2].strip("y")) == 0
+    assert "characters are not shown" in long
+    assert "characters are not shown" not in few
+
+
+def test_of_a_deep_stack_the_fifty_frames_nearest_to_the_error_are_shown() -> None:
+    def deeper(levels: int) -> None:
+        if levels:
+            deeper(levels - 1)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no") as failed:
+        deeper(80)
+    text = describe_error(failed.value, limit_chars=1_000_000)["traceback"]
+
+    assert text.count("  File ") == text.count(", in deeper\n") == 50
+    assert '    raise ValueError("no")\n' in text
+
+
+def test_a_type_has_at_most_three_hundred_characters() -> None:
+    whole, cut = (type("T" * count, (Exception,), {"__module__": "builtins"})("x") for count in (300, 301))
+
+    assert describe_error(whole)["type"] == "T" * 300
+    assert "characters are not shown" in describe_error(cut)["type"]
+    assert "characters are not shown" in describe_error(whole, limit_chars=299)["type"]
+
+
+def test_of_what_is_cut_a_quarter_is_of_the_beginning() -> None:
+    mark = "\n… 1,600 characters are not shown …\n"
+    limit_chars = 400 + len(mark)
+
+    message = describe_error(ValueError("a" * 1_000 + "b" * 1_000), limit_chars=limit_chars)["message"]
+
+    assert message == "a" * 100 + mark + "b" * 300
 
 
 def test_the_members_of_a_group_are_shown_with_their_tracebacks() -> None:

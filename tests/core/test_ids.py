@@ -6,6 +6,7 @@ import functools
 import operator
 import os
 import random
+import re
 import sys
 import threading
 import uuid
@@ -16,10 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceward.core.errors import NotStorable
-from onceward.core.ids import TIME_MS_MAX, IdSource, composed, is_run_id, run_id, uuid7
+from onceward.core.ids import TIME_MS_MAX, IdSource, composed, content_hash, is_start, run_id, uuid7
 from tests.starts import ROOT, run
 
 CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
+
+# 26 digits hold 130 bits, so the first is at most 7; the 11th holds the version (7) and the 14th
+# the variant (binary 10) of RFC 9562, each beside random bits.
+RUN_ID = re.compile(
+    r"run_[0-7][0-9a-hjkmnp-tv-z]{9}[ef][0-9a-hjkmnp-tv-z]{2}[89abrstv][0-9a-hjkmnp-tv-z]{12}"
+)
 
 times = st.integers(0, TIME_MS_MAX)
 ten_bytes = st.binary(min_size=10, max_size=10)
@@ -43,7 +50,7 @@ def test_a_run_id_is_the_text_of_the_uuid7_of_the_same_moment(now_ms: int, drawn
     text = run_id(now_ms, drawn)
 
     assert uuid_of(text) == uuid7(now_ms, drawn)
-    assert is_run_id(text)
+    assert RUN_ID.fullmatch(text)
     assert len(text) == 30
 
 
@@ -88,31 +95,6 @@ def test_a_uuid7_takes_exactly_ten_bytes() -> None:
         run_id(0, bytes(9))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        None,
-        7,
-        b"run_01h455vb4pex5vsknk084sn02q",
-        "run_",
-        "01h455vb4pex5vsknk084sn02q",
-        "run_01h455vb4pex5vsknk084sn02",
-        "run_01h455vb4pex5vsknk084sn02qq",
-        "run_01h455vb4pex5vsknk084sn02q\n",
-        "run_81h455vb4pex5vsknk084sn02q",
-        "run_01H455VB4PEX5VSKNK084SN02Q",
-        "run_01h455vb4p4x5vsknk084sn02q",
-        "run_01h455vb4pex5gsknk084sn02q",
-        "run_01h455vb4pex5vsknk084sn0iq",
-        "RUN_01h455vb4pex5vsknk084sn02q",
-    ],
-)
-def test_what_only_looks_like_a_run_id_is_none(text: object) -> None:
-    assert is_run_id("run_01h455vb4pex5vsknk084sn02q")
-    assert not is_run_id(text)
-
-
 # --- composed ids --------------------------------------------------------------------------------
 
 
@@ -135,6 +117,28 @@ def test_an_id_is_not_composed_of_anything_else(part: str) -> None:
         composed("a", part)
 
 
+def test_content_is_told_by_32_digits_of_a_hash_whether_it_is_text_or_bytes() -> None:
+    assert content_hash("é") == content_hash("é".encode()) == "4a99557e4033c3539de2eb65472017ca"
+    assert content_hash("e") != content_hash("é")
+
+
+@pytest.mark.parametrize(
+    ("source_name", "event_id", "is_one"),
+    [
+        ("start/buy", "evt_1", True),
+        ("run/run_1", composed("run_1", 1, "pay", "start"), True),
+        ("run/run_1", composed("run_1", 1, "start", 1), False),
+        ("run/run_1", "evt_1", False),
+        ("stripe", composed("run_1", 1, "pay", "start"), False),
+        ("starts", "evt_1", False),
+    ],
+)
+def test_a_start_is_an_event_of_the_app_or_of_a_run_that_says_so(
+    source_name: str, event_id: str, is_one: bool
+) -> None:
+    assert is_start(source_name, event_id) is is_one
+
+
 # --- drawing --------------------------------------------------------------------------------------
 
 
@@ -147,7 +151,7 @@ def test_run_ids_of_a_process_only_rise_whatever_its_clock_does(clock: list[int]
     drawn = [ids.run_id() for _ in clock]
 
     assert drawn == sorted(set(drawn))
-    assert all(map(is_run_id, drawn))
+    assert all(map(RUN_ID.fullmatch, drawn))
 
 
 def test_run_ids_only_rise_while_the_clock_stands_still() -> None:
@@ -169,7 +173,7 @@ def test_a_millisecond_that_is_used_up_borrows_the_next() -> None:
 
     assert drawn == sorted(set(drawn))
     assert [uuid_of(text).int >> 80 for text in drawn] == [5, 6, 6]
-    assert all(map(is_run_id, drawn))
+    assert all(map(RUN_ID.fullmatch, drawn))
 
 
 def test_uuid7s_and_run_ids_are_in_one_order() -> None:
@@ -264,3 +268,22 @@ def test_a_uuid4_is_one_and_hex_has_two_digits_a_byte() -> None:
     varied = functools.reduce(operator.or_, drawn) & ~functools.reduce(operator.and_, drawn)
     assert varied == 2**128 - 1 - (0xF << 76) - (0b11 << 62)
     assert len(bytes.fromhex(ids.hex(16))) == 16
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 4_096])
+def test_hex_takes_as_many_random_bytes_as_it_needs(size: int) -> None:
+    asked: list[int] = []
+
+    def drawn(count: int) -> bytes:
+        asked.append(count)
+        return random.Random(1).randbytes(count)
+
+    assert len(IdSource(lambda: 0, drawn).hex(size)) == 2 * size
+    assert asked == ([4_096] if size else [])
+
+
+def test_every_id_says_what_it_is_of() -> None:
+    ids = source()
+
+    assert RUN_ID.fullmatch(f"run_{ids.event_id()}")
+    assert RUN_ID.fullmatch(ids.delivery_id().replace("del_", "run_", 1))

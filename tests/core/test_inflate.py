@@ -79,6 +79,41 @@ def test_a_source_calls_what_cannot_be_decoded_malformed(encoding: str, body: by
         decoded_body(request(body, encoding))
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", False),
+        (b"\x78", False),
+        (b"\x78\x01", True),
+        (b"\x78\x9c", True),
+        (b"\x78\x02", False),
+        (b"\x77\x85", False),
+    ],
+)
+def test_the_head_of_deflate_is_two_bytes_with_a_check(body: bytes, expected: bool) -> None:
+    """RFC 1950: method 8 in the low bits of the first, and both together are a multiple of 31."""
+    assert is_encoded("deflate", body) is expected
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "error", "said"),
+    [
+        ("gzip", gzip.compress(TEXT)[:-4], BodyMalformed, "The gzip body of 24 bytes is cut short"),
+        ("gzip", gzip.compress(TEXT) + b"more", BodyMalformed, "The body of 32 bytes is no gzip"),
+        ("deflate", zlib.compress(TEXT) * 2, BodyMalformed, "Something follows the deflate body"),
+        ("gzip", gzip.compress(b"") * 65, BodyMalformed, "has more than 64 members"),
+        ("gzip", gzip.compress(TEXT * 2), BodyTooLarge, "holds more than 8 bytes"),
+        ("gzip", gzip.compress(TEXT) * 2, BodyTooLarge, "holds more than 8 bytes"),
+    ],
+    ids=range(6),
+)
+def test_it_is_said_why_a_body_is_not_read(
+    encoding: str, body: bytes, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        inflated(encoding, body, len(TEXT))
+
+
 def test_as_many_members_are_read_as_are_allowed() -> None:
     body = gzip.compress(b"") * (MEMBERS_MAX - 1) + gzip.compress(TEXT)
 

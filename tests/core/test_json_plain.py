@@ -221,6 +221,27 @@ def test_the_advice_is_about_what_the_value_is_for(role: Role, advice: str) -> N
     assert advice in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("role", "plain", "waiting"),
+    [
+        ("result", "Return plain data: ", "Await it before it is returned."),
+        ("argument", "Pass plain data: ", "Await it first."),
+        ("payload", "Pass plain data: ", "Await it first."),
+    ],
+)
+def test_what_no_annotation_helps_is_to_be_plain_or_awaited(role: Role, plain: str, waiting: str) -> None:
+    async def later() -> None: ...
+
+    coroutine = later()
+    try:
+        for value, todo in ((object(), plain), (coroutine, waiting)):
+            with pytest.raises(NotStorable) as refused:
+                encode_plain([value], what="x", limit_bytes=100, role=role)
+            assert refused.value.todo.startswith(todo)
+    finally:
+        coroutine.close()
+
+
 def test_a_coroutine_is_refused_with_the_advice_to_await_it() -> None:
     coroutine = asyncio.sleep(0)
     try:

@@ -46,6 +46,14 @@ def test_a_request_comes_back_with_the_headers_that_were_asked_for() -> None:
     )
 
 
+def test_a_request_that_notes_what_it_is_asked_answers_like_any_other() -> None:
+    request = watched()
+
+    assert [request.header(name) for name in ("X-EVENT", "x-absent")] == ["one", None]
+    assert [request.header_values(name) for name in ("X-Event", "x-no")] == [[b"one", b"three"], []]
+    assert request.asked == {b"x-event", b"x-absent", b"x-no"}
+
+
 def test_a_request_without_an_address_comes_back_without_one() -> None:
     assert request_of(kept(HttpRequest.of(b"x")), b"x", 0).url == ""
 
@@ -79,7 +87,7 @@ def test_a_credential_is_not_kept_though_it_was_asked_for(name: str) -> None:
     assert names(kept(request)) == names(kept(request, is_unread=True)) == []
 
 
-@pytest.mark.parametrize("name", ["Authorization", "Cookie"])
+@pytest.mark.parametrize("name", ["Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie"])
 def test_not_even_a_source_can_have_these_kept(name: str) -> None:
     request = HttpRequest.of(b"", {name: "v"})
 
@@ -94,6 +102,30 @@ def test_what_only_looks_like_a_credential_is_kept(name: str) -> None:
     request.header(name)
 
     assert names(kept(request)) == [name.lower()]
+
+
+def test_what_kind_of_body_it_is_and_whose_is_always_kept() -> None:
+    general = ["content-type", "content-encoding", "user-agent"]
+    request = HttpRequest.of(b"", [(name, "v") for name in [*general, "x-other"]])
+
+    assert names(kept(request)) == general
+
+
+def test_of_what_nobody_could_read_all_is_kept_that_is_not_of_the_way() -> None:
+    of_the_way = """
+        forwarded x-forwarded-for x-real-ip true-client-ip x-client-ip via cf-ray fly-region x-amzn-trace-id host
+        connection te accept accept-encoding content-length transfer-encoding upgrade upgrade-insecure-requests sec-fetch-mode
+    """
+    theirs = ["x-signature", "hosts", "viable", "x-host", "date"]
+    request = HttpRequest.of(b"", [(name, "v") for name in [*of_the_way.split(), *theirs]])
+
+    assert names(kept(request, is_unread=True)) == theirs
+    assert names(kept(request)) == []
+
+
+def test_a_delivery_that_was_read_again_says_of_which_it_is() -> None:
+    assert kept_of(kept(HttpRequest.of(b""), redelivery_of="del_1")).redelivery_of == "del_1"
+    assert kept_of(kept(HttpRequest.of(b""))).redelivery_of == ""
 
 
 def test_nothing_that_holds_a_secret_is_kept() -> None:

@@ -11,12 +11,24 @@ import pytest
 
 from onceward import NoticeAddress
 from onceward.core.errors import ConfigError
-from onceward.core.notices import HORIZON_MS, KINDS, TEXT_CHARS_MAX, NoticeRow, message, put_off
+from onceward.core.notices import (
+    GONE,
+    KINDS,
+    SEEN_EVERY_MS,
+    SEND_SECONDS_MAX,
+    TAKEN_MS,
+    TEXT_CHARS_MAX,
+    UNSEEN_MS,
+    NoticeRow,
+    message,
+    put_off,
+)
 from onceward.core.redact import Redaction
 from onceward.core.settings import SETTINGS, resolve
 from onceward.core.states import NoticeState
 
 SECRET, OTHER = ("whsec_" + base64.b64encode(bytes([number]) * 24).decode() for number in (1, 2))
+DAY = 86_400_000
 URL = "https://ops.example/hooks/s3cr3t?key=s3cr3t"
 ROW = NoticeRow(
     notice_id="ntc_1_2",
@@ -147,6 +159,15 @@ def test_a_message_says_what_is_known_and_is_short() -> None:
     }
 
 
+def test_a_message_has_the_runs_key_and_the_events_type_where_there_are_any() -> None:
+    row = msgspec.structs.replace(ROW, key="order-7", event_type="order.paid")
+
+    told = json.loads(message(row, "default", Redaction(), None))["data"]
+
+    assert told["key"] == "order-7"
+    assert told["event"] == {"source": "stripe", "id": "evt_1", "type": "order.paid"}
+
+
 def test_of_an_error_type_and_message_are_told_without_what_no_output_shows() -> None:
     saved = {"type": "OSError", "message": "token=abc " + "x" * TEXT_CHARS_MAX, "traceback": "File …"}
     row = msgspec.structs.replace(ROW, type="run.failed", error=json.dumps(saved))
@@ -166,6 +187,49 @@ def test_a_notice_is_put_off_for_ever_longer_and_given_up_after_three_days() -> 
         found = put_off(row, ROW.at, "HTTP 500", 0.999_999)
         return None if found is None or found.due_at is None else found.due_at - ROW.at
 
-    assert [waits(tries) for tries in (1, 2, 3, 30)] == [5_000, 10_000, 20_000, 3_599_997]
-    assert put_off(ROW, ROW.at + HORIZON_MS - 1, "HTTP 500", 0.5) is not None
-    assert put_off(ROW, ROW.at + HORIZON_MS, "HTTP 500", 0.5) is None
+    assert [waits(tries) for tries in (0, 1, 2, 3, 30)] == [5_000, 5_000, 10_000, 20_000, 3_599_997]
+    put_off_once_more = put_off(ROW, ROW.at + 3 * DAY - 1, "HTTP 500", 0.0)
+    assert put_off_once_more is not None
+    assert (put_off_once_more.due_at, put_off_once_more.trouble) == (ROW.at + 3 * DAY - 1, "HTTP 500")
+    assert put_off(ROW, ROW.at + 3 * DAY, "HTTP 500", 0.5) is None
+
+
+def test_the_limits_are_those_of_the_page_about_notices() -> None:
+    assert SEND_SECONDS_MAX == 10
+    assert TEXT_CHARS_MAX == 1_000
+    assert UNSEEN_MS == 2 * DAY
+    assert GONE == 410
+    assert SEND_SECONDS_MAX * 1_000 < TAKEN_MS < 2 * SEEN_EVERY_MS < UNSEEN_MS, "nobody sends beside another"
+
+
+@pytest.mark.parametrize("error", [None, "no JSON", "[1]"])
+def test_an_error_that_cannot_be_read_is_left_out(error: str | None) -> None:
+    row = msgspec.structs.replace(ROW, error=error, reason=None)
+
+    told = json.loads(message(row, "default", Redaction(), None))["data"]
+
+    assert not {"error", "reason"} & told.keys()
+
+
+@pytest.mark.parametrize(("length", "told"), [(1_000, "x" * 1_000), (1_001, "x" * 999 + "…")])
+def test_a_text_is_cut_at_a_thousand_characters(length: int, told: str) -> None:
+    row = msgspec.structs.replace(ROW, reason="x" * length)
+
+    assert json.loads(message(row, "default", Redaction(), None))["data"]["reason"] == told
+
+
+@pytest.mark.parametrize(
+    ("value", "refused"),
+    [
+        (f"held {URL} {SECRET}", "Word 1 of the setting 'notices' is no address"),
+        (" ", "The setting 'notices' names no address"),
+        (f"{URL} failed {SECRET} held failed", None),
+    ],
+)
+def test_kinds_and_secrets_stand_behind_their_address_in_any_order(value: str, refused: str | None) -> None:
+    if refused is not None:
+        with pytest.raises(ConfigError, match=refused):
+            resolve(SETTINGS, {"notices": value}, {})
+        return
+    (address,) = resolve(SETTINGS, {"notices": value}, {}).notices or ()
+    assert (address.secrets, address.kinds) == ((SECRET,), KINDS)

@@ -379,11 +379,19 @@ def test_an_expression_is_bounded_in_depth_and_size() -> None:
     assert isinstance(holds(deep, EVENT), bool)
 
 
+def test_an_expression_has_at_most_a_thousand_parts() -> None:
+    assert event.type.in_(range(998)).size == 1_000
+    with pytest.raises(ConfigError, match="has 1001 parts and is 2 levels deep"):
+        event.type.in_(range(999))
+
+
 def test_texts_numbers_and_steps_are_bounded() -> None:
     text = "x" * 10_000
     assert holds(event.payload["a"] == text, {"payload": {"a": text}})
     assert evaluate(event.payload[text], {"payload": {text: 1}}) == 1
     assert holds(event.payload["a"] == -(2**63 - 1), {"payload": {"a": -(2**63 - 1)}})
+    assert holds(event.payload["a"] == 2**63 - 1, {"payload": {"a": 2**63 - 1}})
+    assert to_data(event.payload[2**63 - 1][1 - 2**63]) == ["event", "payload", 2**63 - 1, 1 - 2**63]
     place = event.payload
     for _ in range(49):  # the first is the payload
         place = place[0]
@@ -391,6 +399,8 @@ def test_texts_numbers_and_steps_are_bounded() -> None:
         lambda: event.payload["a"] == text + "x",
         lambda: event.payload[text + "x"],
         lambda: event.payload["a"] == 2**63,
+        lambda: event.payload["a"] == -(2**63),
+        lambda: event.payload[-(2**63)],
         lambda: event.payload[2**63],
         lambda: place[0],
     ]

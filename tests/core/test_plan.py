@@ -12,18 +12,21 @@ from onceward.core import ids
 from onceward.core.choice import NOTHING_KEPT, Choice, choice_of, copies_of, is_named, kept_rows
 from onceward.core.effects import StepEffect, effect_of
 from onceward.core.errors import ConfigError, StateConflict
+from onceward.core.idempotency import composed_key
 from onceward.core.model import RunRow, StepKey, StepRow
 from onceward.core.plan import (
+    Fate,
     Plan,
     check_acknowledged,
     detail_of,
+    handed_key,
     make_plan,
     may_hide_steps,
     replayed_of,
     told_of,
 )
-from onceward.core.states import RunState, StepState, Verb
-from onceward.core.steer import decide
+from onceward.core.states import Effect, RunState, StepState, Verb
+from onceward.core.steer import Reply, decide
 
 NOW = 1_750_000_000_000
 
@@ -102,12 +105,64 @@ def test_every_record_of_an_outside_step_counts_whatever_its_state(state: StepSt
         (run_row(RunState.FAILED, error='{"type":"ValueError"}'), False),
         (run_row(RunState.FAILED, error='{"type":"onceward.DeadlineExceeded"}'), True),
         (run_row(RunState.FAILED, error="damaged"), False),
+        (run_row(RunState.FAILED, error="[]"), False),
+        (run_row(RunState.FAILED, error=None), False),
         (run_row(RunState.CANCELLED), False),
     ],
 )
 def test_a_step_under_way_without_a_record_is_not_forgotten(run: RunRow, hides: bool) -> None:
     assert may_hide_steps(run) is hides
     assert plan_of(run, []).needs_consent is hides
+
+
+@pytest.mark.parametrize(
+    ("fates", "said"),
+    [
+        ({}, "A step may have begun"),
+        ({StepKey("charge", "", 1): Fate.KEPT}, "Another step than those above may"),
+    ],
+)
+def test_a_step_without_a_record_is_another_than_those_that_are_answered(
+    fates: dict[StepKey, Fate], said: str
+) -> None:
+    plan = plan_of(run_row(RunState.RUNNING), [step("charge", 1)], fates=fates)
+
+    assert plan.hides_steps
+    assert plan.warnings[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("state", "fates"),
+    [
+        (RunState.QUEUED, [Fate.GOES_ON, Fate.REOPENED, Fate.KEPT, Fate.KEPT]),
+        (RunState.FAILED, [Fate.STOPS, Fate.REOPENED, Fate.KEPT, Fate.KEPT]),
+    ],
+)
+def test_a_step_under_way_goes_on_or_stops_with_the_run(state: RunState, fates: list[Fate]) -> None:
+    rows = [
+        step("wait", 1, StepState.OPEN),
+        step("charge", 2, StepState.FAILED),
+        step("mail", 3),
+        step("mail (undo)", 4, kind="undo"),
+    ]
+    run = run_row(RunState.HELD)
+
+    plan = make_plan(
+        Verb.ANSWER,
+        run,
+        rows,
+        reply=Reply(run.run_id, Effect.GO_ON, "answered", state, 1, 1),
+        reopened={rows[1].key},
+        kept=(),
+        children=(),
+        choice=NOTHING_KEPT,
+        now=NOW,
+        namespace="default",
+    )
+
+    assert [one.fate for one in plan.steps] == fates
+    assert plan.hides_steps is (state is RunState.QUEUED)
+    assert not plan.needs_consent
 
 
 def test_a_forgotten_key_is_warned_of_only_where_it_stays_the_same() -> None:
@@ -134,7 +189,14 @@ def test_a_key_of_the_business_is_the_same_in_every_run_of_the_event() -> None:
     other = plan_of(run_row(event_id="evt_2"), rows).steps
 
     assert [one.keeps_key for one in first] == [True, False]
+    assert [one.keeps_key for one in plan_of(run_row(), rows, Choice(keep=("charge",))).steps] == [
+        None,
+        False,
+    ]
+    assert [one.keeps_key for one in plan_of(run_row(), [step("call", 1, kind="call")]).steps] == [None]
     assert first[0].key == again[0].key != other[0].key
+    parts = ("business", "default", "buy", "event", "start/buy", "evt", "charge", "", 1)
+    assert first[0].key == composed_key(*parts), "the key that the step itself hands out"
     assert first[1].key != again[1].key
 
 
@@ -205,6 +267,158 @@ def test_kept_rows_by_choice() -> None:
         names(None, "d", None)
     with pytest.raises(ConfigError, match="has no step 'x'"):
         names(None, None, "x")
+
+
+def replayed(rows: list[StepRow], *choice: Any) -> list[str]:
+    kept = kept_rows("run_1", rows, choice_of(*choice), is_for_replay=True)
+    return [str(row.key) for row in kept]
+
+
+@pytest.mark.parametrize(
+    ("results", "kept"),
+    [
+        ([step("ok result", 3, kind="promise")], ["book", "ok", "ok result"]),
+        ([step("ok result", 3, StepState.FAILED, kind="promise")], ["book", "ok"]),
+        ([step("ok result", 3, StepState.OPEN, kind="promise")], ["book"]),
+        ([step("ok result", 3, kind="wait")], ["book", "ok result"]),
+        ([], ["book"]),
+    ],
+)
+def test_a_replay_makes_a_promise_anew_that_can_still_be_completed_for_the_run(
+    results: list[StepRow], kept: list[str]
+) -> None:
+    rows = [step("book", 1), step("ok", 2, kind="promise"), *results]
+
+    assert replayed(rows, None, None, ()) == kept
+    assert "ok" in [
+        row.name for row in kept_rows("run_1", rows, choice_of(None, None, ()), is_for_replay=False)
+    ]
+    if "ok" not in kept:
+        with pytest.raises(ConfigError, match=r"Step 'ok' of run run_1 has no outcome.*promise to that run"):
+            replayed(rows, None, "ok", None)
+
+
+def test_where_steps_were_undone_no_record_is_kept() -> None:
+    rows = [step("charge", 1), step("charge (undo)", 2, kind="undo")]
+
+    assert replayed(rows, None, None, None) == []
+    for choice in ((None, "charge", None), (None, None, ()), ("charge", None, None)):
+        with pytest.raises(StateConflict, match="Steps of run run_1 were undone"):
+            replayed(rows, *choice)
+
+
+@pytest.mark.parametrize("choice", [(7, None, None), (None, [7], None), (None, None, 7)])
+def test_a_step_is_chosen_by_a_text(choice: tuple[Any, Any, Any]) -> None:
+    with pytest.raises(ConfigError, match="The name of a step 7 is no text"):
+        choice_of(*choice)
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "are: none."), (20, "'s19'."), (21, "'s19'.")])
+def test_a_name_that_is_none_is_answered_with_the_first_twenty_steps(count: int, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        replayed([step(f"s{number}", number) for number in range(count)], None, "x", None)
+    assert refused.value.todo.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("row", "key"),
+    [
+        (step("charge", 1), ("run_1", 4, "charge", "", 1)),
+        (step("charge (undo)", 1, kind="undo"), ("run_1", 4, "charge (undo)", "", 1)),
+        (step("charge", 1, origin=ids.composed("run_0", 2)), ("run_0", 2, "charge", "", 1)),
+        (
+            step("charge", 1, key_scope="business"),
+            ("business", "default", "buy", "event", "start/buy", "evt", "charge", "", 1),
+        ),
+        (step("charge", 1, origin="by hand"), None),
+        (step("undo everything", 1, kind="undo"), None),
+        (step("undo everything", 1), ("run_1", 4, "undo everything", "", 1)),
+        (step("nap", 1, kind="sleep"), None),
+    ],
+    ids=range(8),
+)
+def test_a_key_that_was_handed_out_can_be_told_from_the_record(
+    row: StepRow, key: tuple[Any, ...] | None
+) -> None:
+    assert handed_key(row, run_row(), 4, "default") == (None if key is None else composed_key(*key))
+
+
+def child_row(run_id: str, state: RunState = RunState.RUNNING, *, called: bool = True) -> RunRow:
+    return run_row(state, run_id=run_id, is_called=called)
+
+
+@pytest.mark.parametrize(
+    ("verb", "effect", "fates"),
+    [
+        (Verb.RESTART, Effect.NEW_GENERATION, {"a": "cancelled", "b": "stays", "c": "cancelled"}),
+        (Verb.REPLAY, Effect.NEW_RUN, {"a": "stays", "b": "stays", "c": "stays"}),
+        (Verb.RETRY, Effect.NEW_ATTEMPT, {"c": "retried", "d": "retried"}),
+    ],
+)
+def test_of_the_runs_that_a_run_made_it_is_told_what_becomes(
+    verb: Verb, effect: Effect, fates: dict[str, str]
+) -> None:
+    rows = [
+        step("call a", 1, StepState.OPEN, kind="call", child_run_id="a"),
+        step("start b", 2, kind="start", child_run_id="b"),
+        step("call c", 3, StepState.FAILED, kind="call", child_run_id="c"),
+        step("call d", 4, StepState.FAILED, kind="call", child_run_id="d"),
+    ]
+    children = [child_row("a"), child_row("b", called=False), child_row("c"), child_row("d", RunState.FAILED)]
+
+    plan = make_plan(
+        verb,
+        run_row(RunState.FAILED),
+        rows,
+        reply=Reply("run_1", effect, "", RunState.QUEUED, 1, 1),
+        reopened={row.key for row in rows[2:]},
+        kept=(),
+        children=children,
+        choice=NOTHING_KEPT,
+        now=NOW,
+        namespace="default",
+    )
+
+    assert {one.run_id: str(one.fate) for one in plan.children} == fates
+    assert any("What was started goes on" in said for said in plan.warnings) is ("stays" in fates.values())
+
+
+def test_a_call_that_is_reopened_retries_its_run_and_the_copy_of_one_calls_anew() -> None:
+    origin = ids.composed("run_0", 1)
+    rows = [
+        step("own", 1, StepState.FAILED, kind="call", child_run_id="a"),
+        step("copy", 2, StepState.FAILED, kind="call", child_run_id="b", origin=origin),
+        step("kept copy", 3, StepState.FAILED, kind="call", child_run_id="c", origin=origin),
+    ]
+
+    plan = make_plan(
+        Verb.RETRY,
+        run_row(RunState.FAILED),
+        rows,
+        reply=Reply("run_1", Effect.NEW_ATTEMPT, "", RunState.QUEUED, 1, 1),
+        reopened={row.key for row in rows[:2]},
+        kept=(),
+        children=[child_row(name, RunState.FAILED) for name in "abc"],
+        choice=NOTHING_KEPT,
+        now=NOW,
+        namespace="default",
+    )
+
+    assert [one.happens_again for one in plan.steps] == [False, True, False]
+    assert [(one.run_id, str(one.fate)) for one in plan.children] == [("a", "retried")]
+
+
+def test_what_makes_runs_is_said_to_make_them_again() -> None:
+    rows = [step(kind, number, kind=kind) for number, kind in enumerate(("emit", "start", "call", "run"))]
+
+    said = plan_of(run_row(), rows).warnings
+
+    assert said == [
+        "'emit' emits its event again.",
+        "'start' starts its run again.",
+        "'call' calls its run again.",
+    ]
+    assert plan_of(run_row(), rows, Choice(keep=("emit", "start", "call"))).warnings == []
 
 
 def test_a_token_stands_for_one_plan_only() -> None:

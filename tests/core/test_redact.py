@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onceward.core.errors import ConfigError
-from onceward.core.redact import DEFAULT_RULES, DEPTH_MAX, HIDDEN, Redaction
+from onceward.core.redact import DEFAULT_RULES, DEPTH_MAX, HIDDEN, Redaction, words_of
 
 USUAL = Redaction()
 
@@ -118,12 +118,92 @@ def test_texts_are_searched_for_names_with_values(text: str, shown: str) -> None
     assert USUAL.text(text) == shown
 
 
+def test_a_name_that_only_begins_before_a_texts_place_is_read_as_a_whole() -> None:
+    rules = Redaction(["!token", "refresh_token"])
+
+    assert rules.text("refresh_token=abc") == f"refresh_token={HIDDEN}"
+    assert rules.text("x refreshToken=abc") == f"x refreshToken={HIDDEN}"
+    assert rules.text("token=abc, refresh token=abc") == "token=abc, refresh token=abc"
+
+
+def test_of_a_name_a_hundred_characters_before_its_last_word_are_read() -> None:
+    rules = Redaction(["!token", "refresh_token"])
+
+    def text(between: int) -> str:
+        return f"refresh{'_' * between}token=abc"
+
+    assert rules.text(text(93)) == text(93).replace("abc", HIDDEN)
+    assert rules.text(text(94)) == text(94)
+
+
 def test_what_is_too_deep_to_be_looked_at_is_hidden() -> None:
     value: Any = {"password": "hunter2"}
     for _ in range(DEPTH_MAX + 1):
         value = [value]
 
     assert "hunter2" not in str(USUAL.value(value))
+
+
+@pytest.mark.parametrize(("levels", "shown"), [(200, "x"), (201, HIDDEN)])
+def test_two_hundred_levels_are_looked_at(levels: int, shown: str) -> None:
+    value: Any = "x"
+    for _ in range(levels):
+        value = [value]
+
+    found = USUAL.value(value)
+    for _ in range(levels):
+        (found,) = found
+    assert found == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("userPassword", ("user", "password")),
+        ("USER_PASSWORD", ("user", "password")),
+        ("APIKey", ("api", "key")),
+        ("password2", ("password",)),
+        ("2", ("2",)),
+        ("a2b", ("a", "2", "b")),
+        ("--", ()),
+    ],
+)
+def test_a_name_is_taken_apart_into_words(name: str, words: tuple[str, ...]) -> None:
+    assert words_of(name) == words
+
+
+def test_a_rule_has_at_most_a_hundred_characters() -> None:
+    assert Redaction(["x" * 100]).hides("x" * 100)
+    assert Redaction(["!iban", "iban"]).hides("iban")
+    with pytest.raises(ConfigError, match="names no field"):
+        Redaction(["x" * 101])
+    with pytest.raises(ConfigError, match="takes away what is not there"):
+        Redaction(["!colour"])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("bearer " + "x" * 15, "bearer " + "x" * 15),
+        ("bearer " + "x" * 16, f"bearer {HIDDEN}"),
+        ("db://ann:pw@h, db://bob:pw@h", f"db://ann:{HIDDEN}@h, db://bob:{HIDDEN}@h"),
+        ("db://ann@h:1/x", "db://ann@h:1/x"),
+        ("an e-mail to ann:pw@h", "an e-mail to ann:pw@h"),
+    ],
+)
+def test_what_stands_in_an_address_or_behind_bearer_is_hidden_without_a_name(text: str, shown: str) -> None:
+    assert USUAL.text(text) == shown
+
+
+def test_without_any_rule_of_a_name_only_paths_hide() -> None:
+    rules = Redaction([*(f"!{rule}" for rule in DEFAULT_RULES), "customer.mail"])
+
+    assert not rules.hides("password")
+    assert rules.text("password=hunter2") == "password=hunter2"
+    assert rules.value({"customer": {"mail": "a"}, "mail": "b"}) == {
+        "customer": {"mail": HIDDEN},
+        "mail": "b",
+    }
 
 
 def test_texts_inside_values_are_searched_too() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from onceward.core.errors import ConfigError, Pruned
@@ -15,6 +16,7 @@ from onceward.core.retention import (
     Needed,
     Retention,
     Rules,
+    SubjectPruned,
     What,
     due,
     for_workflow,
@@ -23,6 +25,7 @@ from onceward.core.retention import (
     refuse_without_payload,
     rules_of,
 )
+from onceward.core.retention import Pruned as PrunedPage
 from onceward.core.states import RunState
 
 DAY = 86_400_000
@@ -122,6 +125,18 @@ def test_a_workflow_has_no_rule_for_what_belongs_to_none(name: str) -> None:
     with pytest.raises(ConfigError, match=f"something about {name}"):
         for_workflow(Retention(**{name: "1d"}))
     assert for_workflow(Retention(completed="1d")) == Keep(DAY)
+
+
+def test_a_call_that_found_nothing_counts_nothing_and_was_the_last() -> None:
+    assert set(msgspec.to_builtins(PrunedPage()).items()) == {
+        ("looked", 0),
+        ("values", 0),
+        ("rows", 0),
+        ("next", None),
+    }
+    counts = msgspec.to_builtins(SubjectPruned())
+    assert (counts.pop("kept"), counts.pop("next")) == ([], None)
+    assert set(counts.values()) == {0}
 
 
 def test_what_has_lost_its_values_does_not_run_again() -> None:

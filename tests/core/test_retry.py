@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from email.message import Message
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -163,8 +164,13 @@ def test_an_impossible_attempt_or_draw_is_a_programming_error(attempt: int, draw
     ids=named,
 )
 def test_a_policy_that_cannot_work_is_refused_when_it_is_written(arguments: Mapping[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"Retry"):
+    name = next(iter(arguments))
+
+    with pytest.raises(ConfigError, match=f"^The {name} of a Retry cannot be ") as refused:
         Retry(**arguments)
+
+    if name in ("never", "on"):
+        assert ("dict" in refused.value.todo or "for each type" in refused.value.todo) is (name == "on")
 
 
 def test_a_policy_does_not_change_with_the_dict_it_was_made_from() -> None:
@@ -182,6 +188,14 @@ def test_equal_policies_are_equal_and_hash_alike() -> None:
     assert first == second
     assert hash(first) == hash(second)
     assert first != Retry(3)
+
+
+def test_a_policy_is_once_where_nothing_is_tried_a_second_time() -> None:
+    once, twice = Retry(1), Retry(2)
+
+    assert [policy.is_once for policy in (once, twice, NO_RETRY)] == [True, False, True]
+    assert Retry(1, on={OSError: once}).is_once
+    assert not Retry(1, on={OSError: once, KeyError: twice}).is_once
 
 
 # --- decisions ---------------------------------------------------------------------------------
@@ -247,12 +261,21 @@ def test_a_cycle_of_causes_ends() -> None:
     assert decided(first).delay_ms is not None
 
 
-def test_a_chain_of_ten_thousand_causes_is_followed_only_so_far() -> None:
+@pytest.mark.parametrize(("count", "is_heard"), [(63, True), (64, False), (10_000, False)])
+def test_a_chain_of_causes_is_followed_for_64_errors(count: int, is_heard: bool) -> None:
     error: BaseException = Permanent("deep down")
-    for _ in range(10_000):
+    for _ in range(count):
         error = raised(OSError(), error)
 
-    assert decided(error).delay_ms is not None
+    assert (decided(error).delay_ms is None) is is_heard
+
+
+@pytest.mark.parametrize(("before", "is_heard"), [(0, True), (62, True), (63, False)])
+def test_of_a_group_of_any_size_the_first_63_errors_are_heard(before: int, is_heard: bool) -> None:
+    """A group of more was not looked into at all."""
+    parts = [*(OSError() for _ in range(before)), Permanent("no"), *(OSError() for _ in range(100))]
+
+    assert (decided(ExceptionGroup("many", parts)).delay_ms is None) is is_heard
 
 
 def test_only_and_never_choose_by_exception_type() -> None:
@@ -427,6 +450,14 @@ def test_a_date_counts_from_the_time_that_is_given() -> None:
     assert decided(error, draw=0.5).delay_ms == 500
 
 
+@pytest.mark.parametrize("zone", ["GMT", "-0000", "+0100"])
+def test_a_date_is_read_in_the_zone_that_it_names(zone: str) -> None:
+    hour = "09" if zone == "+0100" else "08"
+    error = HttpError(headers={"Retry-After": f"Sun, 06 Nov 1994 {hour}:49:37 {zone}"})
+
+    assert decided(error, now_ms=784_111_777_000 - MINUTE_MS).delay_ms == MINUTE_MS
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -450,9 +481,10 @@ def test_a_retry_after_that_cannot_be_read_leaves_the_policys_delay(error: BaseE
     assert decided(error, draw=0.5, now_ms=0) == Decision(500, "try 2 of 5 in 500ms")
 
 
-def test_headers_without_end_are_read_only_so_far() -> None:
+@pytest.mark.parametrize(("before", "delay_ms"), [(199, 31_500), (200, 500), (None, 500)])
+def test_of_an_answers_headers_200_are_read(before: int | None, delay_ms: int) -> None:
     def headers() -> Any:
-        while True:
-            yield ("x", "y")
+        yield from repeat(("x", "y")) if before is None else repeat(("x", "y"), before)
+        yield ("Retry-After", "30")
 
-    assert decided(HttpError(headers=headers()), draw=0.5).delay_ms == 500
+    assert decided(HttpError(headers=headers()), draw=0.5).delay_ms == delay_ms

@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward import ConfigError, event
+from onceward.core.duration import DURATION_MS_MAX
 from onceward.core.model import EventRow
 from onceward.core.paths import FIELDS
 from onceward.core.rules import (
+    CLASHES,
+    FAR_MS,
     NO_RULES,
+    STALE,
     Rules,
     checked_place,
     fields_of,
@@ -104,6 +108,26 @@ def test_all_rules_are_read_back() -> None:
     assert Rules.from_text(Rules(retries_on_redelivery=True).to_text()).retries_on_redelivery is True
 
 
+@pytest.mark.parametrize(
+    ("rules", "may"),
+    [
+        (Rules(), True),
+        (Rules(version=event.subject), True),
+        (Rules(version=event.subject, drops_stale=False), False),
+        (Rules(drops_stale=False), True),
+        (Rules(key=event.subject, clash="return"), True),
+        (Rules(key=event.subject, clash="reject"), True),
+        (Rules(key=event.subject, once="active", clash="queue"), False),
+        (Rules(key=event.subject, once="active", clash="replace"), False),
+        (Rules(key=event.subject, version=event.subject, drops_stale=False), False),
+    ],
+    ids=range(9),
+)
+def test_a_run_begins_at_once_where_the_store_can_make_nothing_else_of_it(rules: Rules, may: bool) -> None:
+    """A stale run is marked, and one whose key is held waits or takes the other's place."""
+    assert rules.may_begin_at_once is may
+
+
 @pytest.mark.parametrize("what", ["version", "key"])
 def test_a_function_is_not_stored_and_says_so_where_it_is_not(what: str) -> None:
     place: Any = {what: lambda event: event.payload["n"]}
@@ -166,6 +190,23 @@ def test_an_async_function_is_refused() -> None:
 )
 def test_a_key_is_a_text_or_a_whole_number_or_several(value: Any, text: str | None) -> None:
     assert key_text(value) == text
+
+
+def test_only_where_a_key_comes_free_can_an_event_wait_for_it_or_take_its_place() -> None:
+    """The words that users write (RULINGS 14)."""
+    always, free_again = ("return", "reject"), ("return", "reject", "replace", "queue")
+
+    assert {"ever": always, "active": free_again, "window": free_again} == CLASHES
+    assert STALE == ("drop", "mark")
+
+
+def test_a_run_that_waits_for_its_key_is_due_later_than_any_length_of_time() -> None:
+    assert FAR_MS > DURATION_MS_MAX
+
+
+@pytest.mark.parametrize("place", [event.subject, event.payload["a"][0], lambda event: 1, len])
+def test_a_place_in_an_event_and_a_function_of_it_are_places(place: Any) -> None:
+    assert checked_place(place, "version") is place
 
 
 @pytest.mark.parametrize("place", ["updated", 7, event.payload["a"] == 1, int, event])

@@ -111,10 +111,96 @@ def test_a_size_is_read_in_each_of_its_forms(given: object, size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "flag"), [("off", False), ("0", False), ("No", False), ("TRUE", True), (True, True)]
+    ("given", "flag"),
+    [
+        *((text, True) for text in ("1", "true", "yes", "on", "TRUE", True)),
+        *((text, False) for text in ("0", "false", "no", "off", "No", False)),
+    ],
 )
 def test_a_flag_is_read_in_each_of_its_forms(given: object, flag: bool) -> None:
     assert resolve(SETTINGS, {"notify": given}, {}).notify is flag
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"), [("log_level", "debug info warning error"), ("log_format", "text json")]
+)
+def test_a_choice_is_one_of_its_words_in_any_case(name: str, choices: str) -> None:
+    found = [getattr(resolve(SETTINGS, {name: word.upper()}, {}), name) for word in choices.split()]
+
+    assert found == choices.split()
+    assert f"It is one of {', '.join(found)}." in refusal({name: "loud"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("concurrency", "100000"),
+        ("port", "0"),
+        ("namespace", "a" * 100),
+        ("namespace", "A9._-"),
+        ("host", "::"),
+    ],
+)
+def test_a_value_at_the_edge_of_what_works_is_taken(name: str, value: str) -> None:
+    assert str(getattr(resolve(SETTINGS, {name: value}, {}), name)) == value
+
+
+@pytest.mark.parametrize("setting", NUMBERS, ids=lambda setting: setting.name)
+def test_the_least_of_a_number_is_taken_and_less_is_not(setting: Setting) -> None:
+    unit = timedelta(milliseconds=1) if setting in DURATIONS else 1
+
+    assert setting.read(setting.minimum * unit) == setting.minimum
+    assert setting.read(setting.maximum * unit) == setting.maximum
+    with pytest.raises(ConfigError):
+        setting.read((setting.minimum - 1) * unit)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("store", None, "none"),
+        ("notify", True, "on"),
+        ("notify", False, "off"),
+        ("lease", 90_000, "1m 30s"),
+        ("body_bytes_max", 5 * 1024 * 1024, "5MiB"),
+        ("body_bytes_max", 1024 * 1024 + 1024, "1025KiB"),
+        ("body_bytes_max", 1025, "1025"),
+        ("body_bytes_max", 0, "0"),
+        ("port", 8_000, "8000"),
+        ("concurrency", 1_024, "1024"),
+        ("store", "postgresql://u:hunter2@h/d", "postgresql://u:***@h/d"),
+        ("public_url", "https://u:hunter2@shop.example", "https://u:***@shop.example"),
+    ],
+)
+def test_a_value_is_shown_as_it_could_be_written(name: str, value: object, shown: str) -> None:
+    setting = next(setting for setting in SETTINGS if setting.name == name)
+
+    assert setting.show(value) == shown
+
+
+def test_the_command_line_says_what_stands_behind_an_option() -> None:
+    """As ``--lease DURATION``."""
+    words = {setting.kind.value for setting in SETTINGS if not setting.choices}
+
+    assert words == {
+        "URL",
+        "name",
+        "text",
+        "secrets",
+        "number",
+        "bytes",
+        "duration",
+        "on or off",
+        "addresses",
+    }
+
+
+def test_durations_and_sizes_say_their_unit() -> None:
+    assert {(setting.kind, setting.unit) for setting in NUMBERS} == {
+        (Kind.COUNT, ""),
+        (Kind.SIZE, "bytes"),
+        (Kind.DURATION, "ms"),
+    }
 
 
 def test_the_whole_table_can_be_given_as_variables() -> None:
@@ -189,8 +275,14 @@ def test_a_name_that_resembles_none_gets_the_list() -> None:
     assert "There are: " in refusal({}, {"ONCEWARD_XYZZY": "3"})
 
 
-def test_variables_of_the_tests_and_failpoints_are_not_settings_and_not_errors() -> None:
-    environ = {"ONCEWARD_FAILPOINT": "save.after_commit:kill", "ONCEWARD_TEST_TIER": "campaign"}
+def test_variables_of_the_tests_and_of_other_commands_are_not_settings_and_not_errors() -> None:
+    environ = {
+        "ONCEWARD_FAILPOINT": "save.after_commit:kill",
+        "ONCEWARD_TEST_TIER": "campaign",
+        "ONCEWARD_SECRET": "s",
+        "ONCEWARD_API_URL": "https://shop.example/api",
+        "ONCEWARD_TOKEN": "t",
+    }
 
     assert resolve(SETTINGS, {}, environ) == resolve(SETTINGS, {}, {})
 
@@ -251,6 +343,11 @@ def test_a_value_that_cannot_work_is_refused_with_its_name(name: str, value: obj
     assert message.count(".") >= 2, "what happened, what it means, what to do"
 
 
+def test_only_a_setting_that_has_a_default_can_be_left_out_for_it() -> None:
+    assert refusal({"port": "many"}).endswith("Give it such a value, or leave it out for 8000.")
+    assert refusal({"metrics_port": "many"}).endswith("Give it such a value.")
+
+
 def test_a_refused_store_does_not_show_its_password() -> None:
     message = refusal({}, {"ONCEWARD_STORE": "mysql://root:hunter2@host/db"})
 
@@ -274,6 +371,15 @@ def test_a_contradicting_pair_is_refused_by_naming_both(pair: Contradiction) -> 
     assert f"{smaller} = 50s is more than {larger} = 20s" in message
 
 
+def test_equal_values_do_not_contradict_each_other_and_a_default_may_be_the_smaller() -> None:
+    settings = resolve(SETTINGS, {"poll": "20s", "lease": "20s", "linger": "20s"}, {})
+
+    assert (settings.poll_ms, settings.linger_ms, settings.lease_ms) == (20_000, 20_000, 20_000)
+    assert "linger (the default) = 200ms" not in refusal({"poll": "11s"})
+    assert "Lower poll or raise lease." in refusal({"poll": "11s"})
+    assert refusal({"poll": "soon", "lease": "5ms"}).startswith("2 settings cannot be used")
+
+
 def test_a_value_that_contradicts_a_default_says_that_it_is_the_default() -> None:
     message = refusal({}, {"ONCEWARD_POLL": "11s"})
 
@@ -287,6 +393,7 @@ def test_a_lease_always_spans_more_than_two_heartbeats() -> None:
 
     assert settings.lease_ms > 2 * settings.heartbeat_ms > 0
     assert HEARTBEATS_PER_LEASE > 2
+    assert resolve(SETTINGS, {}, {}).heartbeat_ms == 2_500, "it renews four times as often, as its help says"
 
 
 # --- the docs ------------------------------------------------------------------------------------
@@ -315,6 +422,11 @@ def test_the_docs_have_a_row_for_every_setting_with_its_default() -> None:
         assert row.count(" | ") == 5, "a cell holds a bar of its own"
     assert "`10s`" in rows[3]
     assert "`5MiB`" in rows[7]
+    cells = {row.split("`")[1]: row.split(" | ")[2:5] for row in rows}
+    assert cells["lease"] == ["`10s`", "200ms", "1d"]
+    assert cells["threads"] == ["`32`", "1", "1000"]
+    assert cells["store"] == ["none", "", ""]
+    assert cells["log_format"] == ["`text`", "text, json", ""]
 
 
 def test_every_default_is_accepted_when_it_is_written_out() -> None:
@@ -323,6 +435,15 @@ def test_every_default_is_accepted_when_it_is_written_out() -> None:
     }
 
     assert resolve(SETTINGS, {}, shown) == resolve(SETTINGS, {}, {})
+
+
+@pytest.mark.parametrize("value", [7, b"x" * 32, f"{'long-' * 8}\n{'next-' * 8}", "long-" * 8 + "\0"])
+def test_a_promise_secret_is_one_line_of_text_and_never_shown(value: object) -> None:
+    said = refusal({"promise_secret": value})
+
+    assert said.startswith("The setting 'promise_secret' is no text of one line.")
+    assert repr(value) not in said
+    assert "long-" not in said
 
 
 @pytest.mark.parametrize("text", ["short", f"{'long-' * 8} short"])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.core import errors
-from onceward.core.model import Millis, RunRow, StepRow
+from onceward.core import credentials, errors, plan, retention
+from onceward.core.effects import StepEffect
+from onceward.core.model import Millis, RunRow, Skip, StepRow
 from onceward.core.states import (
     MEANING,
     MOVES,
@@ -91,7 +93,10 @@ def test_every_state_and_verb_has_a_cell_with_a_reply() -> None:
         assert cell.reply, (state, verb)
         assert cell.reply[0].islower(), "replies are parts of sentences"
         if cell.effect is Effect.REFUSE:
+            assert cell.reply.startswith("the run "), "first how it stands, then what to do"
             assert cell.hint, f"{verb} in {state} refuses and says not what to do"
+        else:
+            assert not cell.hint, "there is nothing left to do"
 
 
 def test_the_table_is_the_one_that_was_agreed() -> None:
@@ -105,6 +110,40 @@ def test_every_state_has_a_meaning_and_columns() -> None:
     assert set(MEANING) == set(RunState)
     assert all(text.endswith(".") for text in MEANING.values())
     assert set(COLUMNS) == set(RunState)
+
+
+@pytest.mark.parametrize(
+    ("state", "verb", "reply"),
+    [
+        (S.HELD, Verb.ANSWER, "answered"),
+        (S.FAILED, Verb.DISMISS, "dismissed"),
+        (S.QUEUED, Verb.CANCEL, "cancelled before it began"),
+        (S.FAILED, Verb.CANCEL, "already ended: failed"),
+        (S.COMPLETED, Verb.CANCEL, "already ended: completed"),
+        (S.CANCELLED, Verb.CANCEL, "already cancelled"),
+    ],
+)
+def test_a_verb_says_what_it_did(state: RunState, verb: Verb, reply: str) -> None:
+    assert TABLE[state, verb].reply == reply
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        (StepState, "open done failed cancelled cut"),
+        (PromiseState, "open completed failed expired"),
+        (NoticeState, "owed told given_up"),
+        (Skip, "stale returned rejected"),
+        (credentials.Kind, "user token link"),
+        (StepEffect, "pure own_database outside"),
+        (retention.Needed, "live problem family waits taken"),
+        (plan.Fate, "kept runs_again reopened goes_on stops"),
+        (plan.ChildFate, "cancelled retried stays"),
+    ],
+)
+def test_rows_and_callers_have_words_that_stay(kinds: Iterable[str], words: str) -> None:
+    """A row of an earlier release, or a program that asks the API, knows no others."""
+    assert [str(word).replace(" ", "_") for word in kinds] == words.split()
 
 
 def test_every_effect_is_used() -> None:

@@ -84,10 +84,21 @@ def test_a_store_is_shown_without_its_password() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["sqlite:///a%20b.db", "sqlite:////x/y.db", "postgresql://u@h/d", "postgresql://h/d?schema=s"]
+    ("url", "shown"),
+    [
+        ("sqlite:///a%20b.db", "sqlite:///a b.db"),
+        ("sqlite:////x/y.db", "sqlite:////x/y.db"),
+        ("postgres://u@h/d", "postgresql://u@h/d"),
+        ("postgresql://h/d?schema=onceward", "postgresql://h/d"),
+        ("postgresql://h/d?schema=s", "postgresql://h/d?schema=s"),
+        ("postgresql://h/d?schema=s&a=b", "postgresql://h/d?a=b&schema=s"),
+    ],
 )
-def test_a_shown_store_without_password_can_be_read_again(url: str) -> None:
-    assert parse(parse(url).show()) == parse(url)
+def test_a_shown_store_can_be_read_again_and_has_its_schema_where_it_is_not_the_usual(
+    url: str, shown: str
+) -> None:
+    assert parse(url).show() == shown
+    assert parse(shown) == parse(url)
 
 
 @given(

@@ -8,7 +8,7 @@ import pytest
 
 from onceward.core.model import RunRow
 from onceward.core.states import RunState
-from onceward.core.takeover import CRASH_LIMIT, LostRun, lost_run, lost_runs
+from onceward.core.takeover import ALONE_FROM, CRASH_LIMIT, SUSPECT_FROM, LostRun, lost_run, lost_runs
 
 NOW = 1_750_000_000_000
 
@@ -41,6 +41,13 @@ def test_a_run_that_loses_one_holder_after_the_other_is_held_at_the_limit() -> N
         held.reason == f"poison: its process was lost {CRASH_LIMIT} times in a row without a new checkpoint"
     )
     assert lost(run_row(crashes=99), None).state is RunState.QUEUED
+
+
+def test_the_fourth_loss_in_a_row_holds_a_run_as_the_page_of_words_says() -> None:
+    states = [lost(run_row(crashes=crashes)).state for crashes in (2, 3)]
+
+    assert states == [RunState.QUEUED, RunState.HELD]
+    assert 0 < SUSPECT_FROM < ALONE_FROM < CRASH_LIMIT, "it is tried alone before it is held"
 
 
 def test_in_company_it_takes_twice_as_many() -> None:

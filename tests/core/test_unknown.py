@@ -13,8 +13,6 @@ from onceward.core.errors import ConfigError, OncewardError, StateConflict
 from onceward.core.model import RunRow, StepRow
 from onceward.core.states import RunState, StepState
 from onceward.core.unknown import (
-    ARGUMENT_BYTES_MAX,
-    ARGUMENTS_MAX,
     OUTCOME,
     Begun,
     answered,
@@ -88,6 +86,20 @@ def test_an_answer_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(error, match=said):
         asked_about(HELD, [row(name) for name in steps], word, step)
+
+
+def test_of_a_try_that_only_began_nothing_is_known_and_nobody_is_asked() -> None:
+    begun = Begun(at=5, try_number=2, attempt=3, process_id="prc_1", key="ow_1")
+
+    assert (begun.why, begun.checks, begun.is_asked, begun.answer) == ("", 0, False, "")
+    assert (bytes(begun.arguments), bytes(begun.result)) == (b"{}", b"null")
+    assert json.loads(begun.to_text()) == {
+        "at": 5,
+        "try_number": 2,
+        "attempt": 3,
+        "process_id": "prc_1",
+        "key": "ow_1",
+    }
 
 
 def test_an_answer_is_kept_in_the_record_and_the_others_are_still_asked() -> None:
@@ -165,13 +177,13 @@ def test_what_has_no_json_is_shown_by_its_type_and_what_is_long_is_cut() -> None
     assert shown(charge, Odd()) == {"order": f"<{__name__}.Odd>"}
     assert shown(charge, Model()) == {"order": {"mode": "json"}}
     assert shown(charge, Hostile()) == {"order": f"<{__name__}.Hostile>"}
-    most = "x" * (ARGUMENT_BYTES_MAX - 2)  # and two quotes
+    most = "x" * 1_998  # and two quotes
     assert shown(charge, most) == {"order": most}
-    assert shown(charge, most + "x") == {"order": f'"{most}x… ({ARGUMENT_BYTES_MAX + 1:,} bytes)'}
+    assert shown(charge, most + "x") == {"order": f'"{most}x… (2,001 bytes)'}
 
 
 def test_of_very_many_arguments_the_first_are_shown() -> None:
-    assert len(shown(print, *range(ARGUMENTS_MAX + 1))) <= ARGUMENTS_MAX
-    words: dict[str, Any] = {f"a{number}": number for number in range(ARGUMENTS_MAX + 1)}
+    assert shown(print, *range(51)) == {"args": list(range(51))}
+    words: dict[str, Any] = {f"a{number}": number for number in range(51)}
 
-    assert list(shown(dict, **words)) == list(words)[:ARGUMENTS_MAX]
+    assert list(shown(dict, **words)) == list(words)[:50]

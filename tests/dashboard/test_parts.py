@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import re
 import shlex
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -21,7 +20,6 @@ from onceward.console.port import EventQuery, RunQuery
 from onceward.console.views import DeliveryView, Failure, RunSummary, Slot, StepView
 from onceward.console.ways import OTHER, way_of
 from onceward.core.errors import ConfigError
-from onceward.core.glossary import WORDS
 from onceward.core.states import Effect, RunState, Verb
 from onceward.web.dashboard import curl, filters, groups, words
 from onceward.web.dashboard.forms import json_of
@@ -232,17 +230,6 @@ def test_what_is_typed_must_be_json() -> None:
     for text in ("{", "NaN", "Infinity", "[" * 200_000):
         with pytest.raises(ConfigError, match="is not JSON"):
             json_of(text, "payload")
-
-
-def test_the_words_are_those_of_the_docs() -> None:
-    """One source: the page of the docs has links and marks beside, and nothing else."""
-    page = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text("utf-8")
-    rows = re.findall(r"^\| (\*\*.*?) \| (.*) \|$", page.partition("## One rule")[0], re.MULTILINE)
-
-    def plain(text: str) -> str:
-        return re.sub(r"[*`]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
-
-    assert {plain(word): plain(means) for word, means in rows} == WORDS
 
 
 def test_every_state_and_verb_has_its_words() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import struct
 import threading
 import uuid
@@ -31,12 +30,6 @@ _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 
 # Ten bits at a time: a table of 1,024 pairs halves the look-ups of an id.
 _PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
-
-# 26 digits hold 130 bits, so the first is at most 7; the 15th holds the version (7) and the 18th
-# the variant (binary 10) of RFC 9562, each beside random bits.
-_RUN_ID = re.compile(
-    r"run_[0-7][0-9a-hjkmnp-tv-z]{9}[ef][0-9a-hjkmnp-tv-z]{2}[89abrstv][0-9a-hjkmnp-tv-z]{12}"
-)
 
 _VERSION = 7 << 36  # in the upper 40 of an id's lower 80 bits
 _VARIANT = 2 << 22
@@ -63,11 +56,6 @@ def uuid7(now_ms: int, random_bytes: bytes) -> uuid.UUID:
     Source: RFC 9562, section 5.7.
     """
     return uuid.UUID(int=_checked_time(now_ms) << 80 | _low_80(random_bytes))
-
-
-def is_run_id(text: object) -> bool:
-    """Say whether a value has the form of a run id; not whether such a run exists."""
-    return isinstance(text, str) and _RUN_ID.fullmatch(text) is not None
 
 
 def composed(*parts: str | int) -> str:

@@ -170,17 +170,17 @@ def may_hide_steps(run: RunRow) -> bool:
         return False
     if run.crashes or run.state in _CUT_SHORT:
         return True
-    return run.state is RunState.FAILED and _type_of(run.error).endswith("DeadlineExceeded")
+    return run.state is RunState.FAILED and _is_cut_off(run.error)
 
 
 _CUT_SHORT = frozenset({RunState.RUNNING, RunState.CANCELLING, RunState.QUEUED, RunState.HELD})
 
 
-def _type_of(error: str | None) -> str:
+def _is_cut_off(error: str | None) -> bool:
     try:
-        return str(msgspec.json.decode(error or "{}").get("type", ""))
+        return str(msgspec.json.decode(error or "{}").get("type")).endswith("DeadlineExceeded")
     except (msgspec.DecodeError, AttributeError):
-        return ""
+        return False
 
 
 _NO_FATES: Mapping[StepKey, Fate] = {}

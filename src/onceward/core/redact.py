@@ -100,7 +100,7 @@ class Redaction:
         self._names = frozenset(path[0] for path in paths if len(path) == 1)
         self._paths = [path for path in paths if len(path) > 1]
         self._longest = max((len(name) for name in self._names), default=0)
-        self._in_text = _in_text(self._names) if self._names else None
+        self._in_text = _in_text(self._names)
 
     def hides(self, name: str) -> bool:
         """Say whether the value of a field, header or parameter of that name is hidden."""
@@ -144,9 +144,8 @@ class Redaction:
         """Give a text that is no JSON, such as an error's message, a form or an address, likewise."""
         if "://" in text:
             text = _IN_ADDRESS.sub(rf"\g<user>{HIDDEN}", text)
-        if _BEARER.search(text):
-            text = _BEARER.sub(rf"\g<scheme>{HIDDEN}", text)
-        if self._in_text is None or not ("=" in text or ":" in text):
+        text = _BEARER.sub(rf"\g<scheme>{HIDDEN}", text)
+        if "=" not in text and ":" not in text:
             return text
         return self._in_text.sub(self._hidden, text)
 

@@ -40,7 +40,7 @@ RETRY_AFTER_MS_MAX = 86_400_000
 # time must still not return in the same instant.
 ASKED_JITTER = 0.1
 
-_CAUSES_MAX = 64
+_ERRORS_MAX = 64  # of the error itself, its causes and what it groups
 _HEADERS_MAX = 200
 _SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 
@@ -250,18 +250,18 @@ def _asked(error: BaseException, now_ms: Millis | None) -> _Asked:
 
 
 def _levels(error: BaseException) -> Iterator[list[BaseException]]:
-    """Give the error, then what it was raised from or groups, and so on; bounded, cycles cut."""
+    """Give the error, then what it was raised from or groups, and so on; bounded, each error once."""
     level = [error]
     seen = {id(error)}
-    while level and len(seen) <= _CAUSES_MAX:
+    while level:
         yield level
         below: list[BaseException] = []
         for node in level:
-            related = list(node.exceptions[:_CAUSES_MAX]) if isinstance(node, BaseExceptionGroup) else []
-            if node.__cause__ is not None:
-                related.append(node.__cause__)
+            related = [node.__cause__] if node.__cause__ is not None else []
+            if isinstance(node, BaseExceptionGroup):
+                related += node.exceptions
             for other in related:
-                if id(other) not in seen:
+                if id(other) not in seen and len(seen) < _ERRORS_MAX:
                     seen.add(id(other))
                     below.append(other)
         level = below

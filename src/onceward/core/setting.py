@@ -54,7 +54,7 @@ class Setting:
     """One setting.
 
     ``default``, ``minimum`` and ``maximum`` are in the setting's unit: milliseconds for
-    durations, bytes for sizes.
+    durations, bytes for sizes. Every number has its bounds; what is none has none.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Setting:
     default: str | int | bool | None
     help: str
     minimum: int = 0
-    maximum: int = 2**31 - 1
+    maximum: int = 0
     choices: tuple[str, ...] = ()
 
     @property
@@ -81,7 +81,7 @@ class Setting:
         return f"{self.name}_ms" if self.kind is Kind.DURATION else self.name
 
     def show(self, value: object) -> str:
-        """Give a resolved value as it could be written."""
+        """Give a resolved value as it could be written, a password in an address masked."""
         if value is None:
             return "none"
         if isinstance(value, bool):
@@ -92,7 +92,7 @@ class Setting:
             return show_size(value)
         if isinstance(value, tuple):
             return ", ".join(address.shown for address in value)
-        return store_url.masked(str(value)) if self.kind is Kind.STORE else str(value)
+        return store_url.masked(str(value))
 
     def read(self, value: object) -> object:
         """Give an argument's value in the setting's unit.

@@ -208,7 +208,8 @@ def _others(node: ast.expr, owner: ast.AST, field: str) -> Iterator[ast.expr]:
         yield from _other_constants(node.value)
     elif isinstance(node, ast.Call) and len(node.args) > 1 and _last_name(node.func) not in _EITHER_WAY:
         first, second = node.args[:2]
-        if not isinstance(first, ast.Starred) and not isinstance(second, ast.Starred):
+        is_same = ast.dump(first) == ast.dump(second)
+        if not (isinstance(first, ast.Starred) or isinstance(second, ast.Starred) or is_same):
             yield ast.Call(node.func, [second, first, *node.args[2:]], node.keywords)
     if field in ("test", "ifs") and not isinstance(node, ast.Constant):
         if not isinstance(owner, ast.While):

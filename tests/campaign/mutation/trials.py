@@ -21,7 +21,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.campaign.mutation.changes import with_hits
 from tests.campaign.mutation.children import Children
@@ -136,7 +136,13 @@ class _Choosing:
     def pytest_configure(self) -> None:
         found = settings.default
         assert found is not None
-        settings.register_profile("mutants", parent=found, phases=[Phase.explicit, Phase.generate])
+        settings.register_profile(
+            "mutants",
+            parent=found,
+            phases=[Phase.explicit, Phase.generate],
+            # A machine that others use, too, is slow: such a test failed without any change, and was not asked.
+            suppress_health_check=[*found.suppress_health_check, HealthCheck.too_slow],
+        )
         settings.load_profile("mutants")
 
     @pytest.hookimpl(trylast=True)

@@ -19,7 +19,7 @@ from tests.pages import call
 from tests.starts import run
 
 KILLED = """
-import os, signal, sys, time
+import os, signal, sys
 from onceward import App, Context
 
 app = App(sys.argv[1])
@@ -30,7 +30,7 @@ async def flow(ctx: Context) -> None:
 
 app.sync.open()
 app.sync.start(flow)
-time.sleep(60)
+signal.pause()
 """
 
 

@@ -71,3 +71,28 @@ def test_how_postgresql_is_connected_is_said() -> None:
     store = {"store": "host/db", "version": "PostgreSQL 15.8", "durability": "on", "connection": "direct"}
 
     assert found(Facts("worker", store), "connection") == ["direct"]
+
+
+def test_promises_without_the_secret_for_it_are_noted() -> None:
+    app = App("sqlite:///shop.db")
+
+    @app.workflow
+    async def approve(ctx: Context) -> None:
+        async def ask() -> object:
+            return await ctx.step.promise("approval", timeout="3d")
+
+        await ask()
+
+    @app.workflow
+    async def keep(ctx: Context, promise: str) -> None:
+        await ctx.step.run("keep", lambda: promise)
+
+    def notes() -> list[str]:
+        return [text for label, text in lines(app, Facts("serve", OLD)) if label == "note"]
+
+    assert notes() == [
+        "promises are made in 'approve', and promise_secret (ONCEWARD_PROMISE_SECRET) is not set: a run that "
+        "makes one is held."
+    ]
+    app.configure(promise_secret="0123456789abcdef" * 2)
+    assert notes() == []

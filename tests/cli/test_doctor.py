@@ -50,6 +50,7 @@ def test_a_sound_store_is_told_to_be_sound(sqlite_url: str) -> None:
     assert told.status == 0
     assert told.text.rstrip().endswith("\n\nNothing is wrong.")
     assert "I3   not checkable here" in told.text
+    assert " hold in the rows of 1 run: " in told.text
     found = Told("doctor", "--json", url=sqlite_url).json
     assert (found["checked_runs"], found["is_whole"]) == (1, True)
     assert [finding["kind"] for finding in found["findings"]] == ["note"]
@@ -247,12 +248,12 @@ def test_an_address_that_cannot_be_told_is_a_danger(stores: StoreFactory) -> Non
     know("b", "c", at=late)
     assert found(late) == [
         ("notices to https://a.example", "it answered HTTP 410 and gets no more"),
-        ("notices to https://b.example", "1 are owed: HTTP 500"),
-        ("notices to https://c.example", "1 were given up: no reply: refused"),
-        ("notices to https://d.example", "1 are owed: nobody has sent them yet"),
+        ("notices to https://b.example", "1 is owed: HTTP 500"),
+        ("notices to https://c.example", "1 was given up: no reply: refused"),
+        ("notices to https://d.example", "1 is owed: nobody has sent them yet"),
     ]
     silent = START + 2 * SEEN_EVERY_MS + 1
-    assert ("notices to https://d.example", "1 are owed and no process has it") in found(silent)
+    assert ("notices to https://d.example", "1 is owed and no process has it") in found(silent)
     assert [subject for subject, _ in found(START + diagnosis.LOST_SHOWN_MS)] == [
         f"notices to https://{name}.example" for name in "abd"
     ]

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
 from onceward.core.model import RefusalRow
+from tests.cli.running import environment
 from tests.cli.test_console_commands import BODY, Told
 from tests.console.shop import Shop
 from tests.console.test_local import change
 from tests.engine.running import open_store, run_app
 from tests.helpers import eventually_async
 from tests.pages import call
+from tests.starts import run
+
+KILLED = """
+import os, signal, sys
+from onceward import App, Context
+
+app = App(sys.argv[1])
+
+@app.workflow
+async def flow(ctx: Context) -> None:
+    await ctx.step.run("die", lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+app.sync.open()
+app.sync.start(flow)
+signal.pause()
+"""
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -36,6 +54,24 @@ def test_the_overview_says_what_waits_for_code_that_nobody_has(url: str) -> None
     change(url, "update {t}workflow set seen_at = 1")  # whoever had it is long gone
     said = re.sub(r" +", " ", Told("overview", url=url).text)
     assert "nobody has the code of nap, 1 run is due\n" in said
+
+
+def test_a_look_that_takes_runs_of_a_dead_process_over_says_so_and_the_doctor_takes_none(
+    url: str, tmp_path: Path
+) -> None:
+    killed = run("-c", KILLED, url, cwd=tmp_path, env=environment())
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    change(url, "update {t}process set lease_until = 1")
+
+    assert "no process is alive" in Told("doctor", url=url).text
+    first = Told("runs", "list", "--json", url=url)
+    again = Told("runs", "list", "--json", url=url)
+
+    assert re.fullmatch(
+        r"Note: took over 1 run of a process that died or lost its lease: p_\w+\.\n", first.errors
+    )
+    assert again.errors == ""
+    assert [row["state"] for row in first.json["items"]] == ["queued"]
 
 
 def test_how_it_stands_and_who_did_what(url: str) -> None:

@@ -104,3 +104,69 @@ def test_a_registration_that_does_not_come_is_told_after_a_while(sqlite_url: str
         await handle.result()
 
     run_app(app, scenario)
+
+
+@pytest.mark.parametrize("fault", [ReplyLost("lost"), RuntimeError("odd")], ids=["lost", "odd"])
+def test_what_may_be_stored_is_not_said_to_be_nothing_where_reply_and_registration_are_lost(
+    store_url: str, fault: Exception
+) -> None:
+    app = _DeafApp(store_url, poll="50ms", drain="1s")
+
+    @app.workflow
+    async def flow(ctx: Context) -> None: ...
+
+    def lose(name: str, _detail: str) -> None:
+        if name == "accept.after_commit":
+            failpoints.arm(None)
+            app.deaf.is_deaf = True
+            evict(store_url)
+            raise fault
+
+    async def scenario() -> None:
+        failpoints.arm(lose)
+        try:
+            with pytest.raises(StoreUnavailable, match="could not register anew within 5 s") as told:
+                await app.start(flow, id="1")
+        finally:
+            failpoints.arm(None)
+        assert told.value.means == "It may have been stored."
+        # What came behind it never left this process.
+        with pytest.raises(StoreUnavailable) as behind:
+            await app.start(flow, id="2")
+        assert behind.value.means == "Nothing was stored."
+        app.deaf.is_deaf = False
+        again, first = await app.start(flow, id="1"), await app.start(flow, id="2")
+        assert (again.is_duplicate, first.is_duplicate) == (True, False)
+        await first.result()
+
+    run_app(app, scenario)
+
+
+def test_what_may_be_stored_stays_so_where_the_next_try_finds_no_store(store_url: str) -> None:
+    app = _DeafApp(store_url, poll="50ms", drain="1s")
+
+    @app.workflow
+    async def flow(ctx: Context) -> None: ...
+
+    def lose(name: str, _detail: str) -> None:
+        if name == "accept.after_commit":
+            evict(store_url)
+            failpoints.arm(away)
+            raise ReplyLost("lost")
+
+    def away(name: str, _detail: str) -> None:
+        if name == "accept.after_commit":
+            raise StoreUnavailable("The store is away.", means="Nothing was written.")
+
+    async def scenario() -> None:
+        failpoints.arm(lose)
+        try:
+            with pytest.raises(StoreUnavailable, match="The store is away") as told:
+                await app.start(flow, id="1")
+        finally:
+            failpoints.arm(None)
+        assert told.value.means == "It may have been stored."
+        again = await app.start(flow, id="1")
+        assert again.is_duplicate
+
+    run_app(app, scenario)

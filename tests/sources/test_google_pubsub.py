@@ -84,6 +84,7 @@ def test_googles_token_for_us_verifies() -> None:
         (token(iss=None), "issuer"),
         (token(exp=NOW - 61), "expired"),
         (token(exp=None), "no exp"),
+        (token(iat=None), "no iat"),
         (token(iat=NOW + 61), "valid in"),
         (token(STRANGER), "no key verifies"),
         (token(kid="k2"), "does not publish"),

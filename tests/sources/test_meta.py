@@ -172,14 +172,33 @@ def test_a_batch_is_split_and_each_event_stands_alone() -> None:
 
 
 def test_regrouped_and_sent_later_the_events_are_the_same() -> None:
-    error = {"errors": [{"code": 131, "title": "x"}]}
-    together = SOURCE.normalize(request(whatsapp({"messages": [message("a"), message("b")]}, error)))
+    wish = {"user_preferences": [{"wa_id": "49", "value": "stop", "timestamp": "1"}]}
+    together = SOURCE.normalize(request(whatsapp({"messages": [message("a"), message("b")]}, wish)))
     apart = [
         sole_event(SOURCE, request(whatsapp(value, time=2)))
-        for value in ({"messages": [message("a")]}, {"messages": [message("b")]}, error)
+        for value in ({"messages": [message("a")]}, {"messages": [message("b")]}, wish)
     ]
 
     assert [event.id for event in together] == [event.id for event in apart]
+
+
+def test_an_error_is_another_one_for_another_number_or_at_another_time() -> None:
+    """The shape of Meta's reference of errors messages: an item has neither an id nor a time."""
+    error = {"code": 130429, "title": "Rate limit hit", "message": "Rate limit hit"}
+    other_number = {"metadata": {"phone_number_id": "2"}, "errors": [error]}
+    bodies = [
+        whatsapp({"errors": [error]}, {"messages": [message("a")]}),
+        whatsapp({"errors": [error]}),  # regrouped
+        whatsapp({"errors": [error | {"code": 131000}]}),
+        whatsapp(other_number),
+        whatsapp({"errors": [error]}, time=2),
+    ]
+
+    first, again, *others = (SOURCE.normalize(request(body))[0] for body in bodies)
+
+    assert first.id == again.id
+    assert len({first.id, *(event.id for event in others)}) == 4
+    assert all(event.id_is_derived for event in (first, *others))
 
 
 def whatsapp_change(field: str, value: dict[str, Any]) -> list[Any]:

@@ -5,13 +5,16 @@ Secrets are masked by those who hold them. It goes to the standard error, before
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType
+from typing import Any
 
 import click
 
@@ -20,6 +23,7 @@ from onceward.cli.plain import plain
 from onceward.core.model import ProcessRow
 from onceward.core.notices import NoticeAddress
 from onceward.core.nouns import counted
+from onceward.core.shown import listed
 from onceward.stores.sqlite.within import is_safe_beside_others
 from onceward.version import __version__
 from onceward.web.auth.hosts import Hosts
@@ -118,7 +122,7 @@ def lines(app: App, facts: Facts) -> list[tuple[str, str]]:
         found += _looking(app, facts.address, facts.link)
     if facts.shown_at is not None:
         found.append(("metrics", f"{facts.shown_at}, health at {HEALTH}, metrics at {METRICS}"))
-    found += [("note", text) for text in [*_notes(facts), *_names(app, facts)]]
+    found += [("note", text) for text in [*_notes(facts), *_names(app, facts), *_promises(app)]]
     return found
 
 
@@ -137,6 +141,30 @@ def _names(app: App, facts: Facts) -> list[str]:
         f"dashboard and REST API answer as {', '.join(Hosts(listening=settings.host).names)} only; name "
         "others in allowed_hosts (ONCEWARD_ALLOWED_HOSTS).",
     ]
+
+
+def _promises(app: App) -> list[str]:
+    """Say so where workflows make promises without the secret for it: their runs would be held there."""
+    if app.settings.promise_secret is not None:
+        return []
+    names = [name for name, one in app.workflows.items() if _makes_promises(one.function)]
+    if not names:
+        return []
+    return [
+        f"promises are made in {listed(names)}, and promise_secret (ONCEWARD_PROMISE_SECRET) is not set: a run "
+        "that makes one is held.",
+    ]
+
+
+def _makes_promises(function: Callable[..., Any]) -> bool:
+    """Say whether a function's own code names ``step.promise``; what it calls is not looked at."""
+    codes = [getattr(inspect.unwrap(function), "__code__", None)]
+    for code in codes:
+        if isinstance(code, CodeType):
+            if {"step", "promise"} <= set(code.co_names):
+                return True
+            codes += code.co_consts
+    return False
 
 
 def _looking(app: App, address: str, link: str | None) -> list[tuple[str, str]]:

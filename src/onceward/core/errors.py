@@ -144,8 +144,9 @@ class StoreUnavailable(StoreError):
     """The store cannot be reached, is locked, full or read-only; trying again later may work.
 
     Whether anything of the commit was written its message says: nothing, or "it may have been stored",
-    where the reply was lost and the store cannot be asked either. Onceward tries again by itself where it
-    may; senders of deliveries are asked to (503). Look at the database, its disk and its permissions.
+    where the reply was lost and the store cannot be asked either, or no longer knows this process. Onceward
+    tries again by itself where it may; senders of deliveries are asked to (503). Look at the database, its
+    disk and its permissions.
     """
 
     code = "store_unavailable"
@@ -330,7 +331,8 @@ class IdClash(OncewardError):
 class LeaseLost(OncewardError):
     """This process no longer holds the run; its write was refused and changed nothing.
 
-    Another process has taken the run over, or an operator has steered it.
+    Another process has taken the run over, or an operator has steered it. Where the reply to an earlier
+    try was lost as well, the message says that it may have been stored.
     """
 
     code = "lease_lost"

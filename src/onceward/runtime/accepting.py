@@ -13,6 +13,7 @@ from onceward.core.ids import RUN_ID_PREFIX
 from onceward.core.model import EventRow, Millis, NewRun
 from onceward.core.ports import Accept, Accepted
 from onceward.core.texts import checked_id, checked_name, checked_subject
+from onceward.runtime.committer import MAYBE_STORED, LeaseLostInDoubt
 from onceward.runtime.tracing import traceparent
 
 if TYPE_CHECKING:
@@ -28,26 +29,32 @@ async def accept_registered(worker: Worker, accepts: Sequence[Accept]) -> tuple[
     Gives what became of each, as which process, and when that was sent.
 
     Raises:
-        StoreUnavailable: nothing was stored; the sender may send it again.
+        StoreUnavailable: it says whether anything may have been stored; the sender may send it again, as
+            nothing is stored twice.
     """
     give_up_at = worker.loop.time() + REJOIN_S_MAX
+    means = "Nothing was stored."
     while True:
         if worker.is_draining:
-            raise errors.StoreUnavailable(
-                "This process is stopping.", means="Nothing was stored.", todo="Send it again."
-            )
+            raise errors.StoreUnavailable("This process is stopping.", means=means, todo="Send it again.")
         failpoints.hit("accept.before_insert")
         holder = worker.process_id
         try:
             answers, sent_at = await worker.committer.accept(accepts)
         except errors.LeaseLost as error:
-            # Nothing of it was written, so it may be tried again as the next registration.
+            # It is tried again as the next registration: if it was written, it is found there.
+            if isinstance(error, LeaseLostInDoubt):
+                means = MAYBE_STORED
             if not await worker.has_rejoined(give_up_at - worker.loop.time()):
                 raise errors.StoreUnavailable(
                     f"{error.what} It could not register anew within {REJOIN_S_MAX} s.",
-                    means="Nothing was stored.",
+                    means=means,
                     todo="Send it again.",
                 ) from error
+        except errors.StoreUnavailable as error:
+            if means == MAYBE_STORED:  # at an earlier try, of which this one knows nothing
+                raise errors.StoreUnavailable(error.what, means=means, todo=error.todo) from error
+            raise
         else:
             # Where the reply to the first time was lost as well, it may be what made the runs.
             mine = [_as_first(*both) for both in zip(accepts, answers, strict=True)]

@@ -43,6 +43,9 @@ OPERATIONS_MAX = 512
 SURPRISES_MAX = 2
 """How often in a row a batch is tried again as it is, after an error that is not one of ours."""
 
+MAYBE_STORED = "It may have been stored."
+"""What it means that a reply was lost and the store cannot tell."""
+
 RETRY_FIRST_S = 0.05
 RETRY_CAP_S = 1.0
 """Pauses while the store is away: doubled from the first to the cap, with jitter."""
@@ -317,7 +320,14 @@ class Committer:
 
     def _lost(self, process_id: str, parts: list[_Part], error: errors.LeaseLost) -> None:
         """Refuse what an evicted process wanted; if it registered anew meanwhile, only that."""
-        for part in parts:
+        tried = error
+        if isinstance(error, LeaseLostInDoubt):
+            error = error.lost  # only what was tried may be stored
+        elif self._surprises:
+            tried = LeaseLostInDoubt(error)  # a try that failed oddly may have been committed
+            self._surprises = 0
+        self._fail_part(parts[0], tried)
+        for part in parts[1:]:
             self._fail_part(part, error)
         if any(claims for _, _, claims in parts):
             self._claimed(None)
@@ -420,6 +430,18 @@ class _InDoubt(errors.StoreUnavailable):
     """Whether a batch was committed is not known, and the store cannot be asked now."""
 
 
+class LeaseLostInDoubt(errors.LeaseLost):
+    """The reply to a commit was lost, then the lease: nobody can say any more whether it was written.
+
+    Args:
+        lost: what the store said at the next try.
+    """
+
+    def __init__(self, lost: errors.LeaseLost) -> None:
+        super().__init__(lost.what, means=MAYBE_STORED, todo=lost.todo)
+        self.lost = lost
+
+
 def _first_few(pendings: list[_PendingAccept]) -> int:
     """Give how many deliveries one batch takes: one at least, however many events it has."""
     events = 0
@@ -463,6 +485,7 @@ def _apply(
 
     Raises:
         _InDoubt: that is still so.
+        LeaseLostInDoubt: that will stay so: this process was evicted, and with it went its last batch's id.
     """
     surprise: Exception | None = None
     try:
@@ -479,8 +502,10 @@ def _apply(
             return recovered(store, batch)
         if surprise is None:
             return store.apply(process_id, epoch, batch)
+    except errors.LeaseLost as error:
+        raise LeaseLostInDoubt(error) from error
     except (errors.ReplyLost, errors.StoreUnavailable) as error:
-        raise _InDoubt(error.what, means="It may have been stored.", todo=error.todo) from error
+        raise _InDoubt(error.what, means=MAYBE_STORED, todo=error.todo) from error
     raise surprise
 
 

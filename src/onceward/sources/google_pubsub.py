@@ -115,6 +115,9 @@ class GooglePubSub(TimedSource):
             raise SignatureInvalid("the token's algorithm is not RS256")
         _, claims = matching_claims(token, self._key_set.keys_for(token, now_ms), ["RS256"])
         issued_at_ms = check_times(claims, now_ms, self.tolerance, must_expire=True)
+        if issued_at_ms is None:
+            # OpenID Connect demands one, Google writes it, and Google's own library refuses without.
+            raise SignatureInvalid("the token has no iat")
         if claims.get("iss") not in ISSUERS:
             raise SignatureInvalid("the token's issuer is not Google")
         if claims.get("email_verified") is not True:

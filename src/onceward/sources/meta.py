@@ -181,7 +181,8 @@ def _change_events(about: str, head: dict[str, Any], change: dict[str, Any]) -> 
     rest = {key: inner for key, inner in value.items() if key not in lists}
     for name in lists:
         for item in _items(value, name):
-            event_id, is_derived = _whatsapp_id(name, item, head)
+            phone_id = at(value, "metadata", "phone_number_id")
+            event_id, is_derived = _whatsapp_id(name, item, phone_id, head)
             alone = {**change, "value": {**rest, name: [item]}}
             yield Incoming(
                 id=event_id,
@@ -193,7 +194,7 @@ def _change_events(about: str, head: dict[str, Any], change: dict[str, Any]) -> 
             )
 
 
-def _whatsapp_id(name: str, item: dict[str, Any], head: dict[str, Any]) -> tuple[str, bool]:
+def _whatsapp_id(name: str, item: dict[str, Any], phone_id: object, head: dict[str, Any]) -> tuple[str, bool]:
     message_id = text_or_none(item.get("id"))
     status = text_or_none(item.get("status"))
     if name == "messages" and message_id:
@@ -207,7 +208,9 @@ def _whatsapp_id(name: str, item: dict[str, Any], head: dict[str, Any]) -> tuple
     call_event = text_or_none(item.get("event"))
     if name == "calls" and message_id and call_event:
         return _composed(message_id, call_event), False
-    return derived_id(name, head.get("id"), item), True
+    # An error says neither when nor whose number's it is; "rate limit hit" of one must not hide another's.
+    sent_at = None if "timestamp" in item else head.get("time")
+    return derived_id(name, head.get("id"), phone_id, item, sent_at), True
 
 
 def _party(item: dict[str, Any]) -> str | None:

@@ -368,6 +368,9 @@ class Receiver:
             elif field == b"content-encoding" and value.strip().lower() != b"identity":
                 # A second encoding on top of the first is none that we know.
                 encoding = f"{encoding}, {value.decode('latin-1')}" if encoding else value.decode("latin-1")
+            elif field == b"transfer-encoding" and value.strip().lower() not in (b"chunked", b""):
+                # Servers take the chunks off and leave what is under them, `gzip, chunked`, as it is.
+                return self._refuse(name, replies.ENCODING_UNSUPPORTED, "a transfer encoding beside chunked")
         if announced > limits.body_bytes_max:
             return self._refuse(name, replies.BODY_TOO_LARGE, f"announced {announced} bytes")
         if count > limits.header_count_max or size > limits.header_bytes_max:

@@ -46,7 +46,7 @@ ENCODING_UNSUPPORTED = problem(
     415,
     "encoding_unsupported",
     "The body is compressed",
-    "Send the body without Content-Encoding.",
+    "Send the body without Content-Encoding, and with no Transfer-Encoding but chunked.",
     {"Accept-Encoding": "identity"},
 )
 KEY_UNAVAILABLE = problem_of(KeyUnavailable, "Nothing was stored. Send it again later.", _RETRY)

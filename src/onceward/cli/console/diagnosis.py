@@ -312,12 +312,18 @@ def untold(store: Store, now: Millis) -> Iterator[Finding]:
                 "Start a process anew, or take it out of notices.",
             )
         elif owed and (known is None or now - known.seen_at > 2 * SEEN_EVERY_MS):
-            says, todo = f"{len(owed)} are owed and no process has it", "Start one with the setting notices."
+            says, todo = (
+                f"{counted(len(owed), 'is', 'are')} owed and no process has it",
+                "Start one with the setting notices.",
+            )
         elif owed:
             trouble = next((row.trouble for row in owed if row.trouble), "nobody has sent them yet")
-            says, todo = f"{len(owed)} are owed: {trouble}", "onceward notices lists them"
+            says, todo = f"{counted(len(owed), 'is', 'are')} owed: {trouble}", "onceward notices lists them"
         elif lost:
-            says, todo = f"{len(lost)} were given up: {lost[0].trouble}", "onceward dead lists the runs"
+            says, todo = (
+                f"{counted(len(lost), 'was', 'were')} given up: {lost[0].trouble}",
+                "onceward dead lists the runs",
+            )
         else:
             continue
         name = known.shown if known is not None else address_id

@@ -74,14 +74,20 @@ def _promises(checked: Checked) -> dict[str, str]:
 def _print(store: Store, checked: Checked, findings: list[Finding], *, with_promises: bool) -> None:
     from onceward.cli.console.promises import PROMISES
     from onceward.cli.console.words import fields, heading, say
+    from onceward.core.nouns import counted
 
     fields([(name, value) for name, value in store.describe().items()], indent="")
     became = _promises(checked)
     heading("Promises")
-    seen = f"all {checked.runs} runs" if checked.is_whole else f"{checked.runs} runs of a large store"
+    seen = counted(checked.runs, "run")
+    if not checked.is_whole:
+        seen += " of a large store"
+    elif checked.runs != 1:
+        seen = f"all {seen}"
     holding = [number for number, state in became.items() if state == "holds"]
     elsewhere = [number for number, state in became.items() if state == "not checkable here"]
-    say(f"  {len(holding)} hold in the rows of {seen}: {' '.join(holding)}", "green")
+    hold = "holds" if len(holding) == 1 else "hold"
+    say(f"  {len(holding)} {hold} in the rows of {seen}: {' '.join(holding)}", "green")
     say(f"  {len(elsewhere)} are not checkable here, only by tests or in time: {' '.join(elsewhere)}", "dim")
     if with_promises:
         for number, (text, _) in PROMISES.items():

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import click
 
 from onceward.cli.options import setting_options
+from onceward.cli.plain import plain
 from onceward.core.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -80,10 +81,9 @@ class Reach:
 
         app = await asyncio.to_thread(self.app)
         # It frees the runs of dead processes, as whoever opens the store does, so that what it shows is
-        # where they stand. That is news in a server's log and none to who asked for something else.
+        # where they stand. Whoever asked is told, and not as in a server's log.
         log = logging.getLogger("onceward.worker")
-        level = log.level
-        log.setLevel(logging.ERROR)
+        log.addFilter(_as_note)
         try:
             await app.open(runs=False)
             try:
@@ -91,7 +91,7 @@ class Reach:
             finally:
                 await app.close("1s")
         finally:
-            log.setLevel(level)
+            log.removeFilter(_as_note)
 
     def app(self) -> App:
         """Give the app, or one without code for the store alone; the store is there and up to date."""
@@ -128,6 +128,13 @@ class Reach:
         if self.settings.get("namespace") is not None:
             parts.append(f"--namespace {shlex.quote(str(self.settings['namespace']))}")
         return "".join(f" {part}" for part in parts)
+
+
+def _as_note(record: logging.LogRecord) -> bool:
+    """Say a warning as a person reads it, beside what was asked for; faults go to the log."""
+    if record.levelno == logging.WARNING:
+        click.echo(plain(f"Note: {record.getMessage()}."), err=True)
+    return record.levelno > logging.WARNING
 
 
 def is_in_clear(url: str) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from onceward.cli.demo.exchange import Reply, Unanswered, exchange
 from onceward.cli.demo.plan import Kind, PlannedDelivery
 from onceward.core.errors import OncewardError
+from onceward.core.nouns import counted
 from onceward.sources import Source
 
 STALE_MS = 15 * 60_000
@@ -85,7 +86,7 @@ class Sender:
                 return
             await asyncio.sleep(ROUND_PAUSE_SECONDS)
         raise OncewardError(
-            f"{len(missed)} deliveries were not answered in {ROUNDS_MAX} rounds.",
+            f"{counted(len(missed), 'delivery', 'deliveries')} had no answer in {ROUNDS_MAX} rounds.",
             means="The shop does not receive; the story cannot go on.",
             todo="Look at its log with --keep.",
         )

@@ -31,6 +31,7 @@ from onceward.cli.demo.screen import Screen
 from onceward.cli.demo.sender import Sender
 from onceward.cli.demo.verdict import Counted
 from onceward.core.errors import ConfigError
+from onceward.core.nouns import counted
 from onceward.core.setting import PREFIX
 from onceward.core.settings import SETTINGS, resolve
 from onceward.core.states import TERMINAL, RunState
@@ -264,8 +265,9 @@ class _Story:
         finally:
             sending.cancel()
             watching.cancel()
-        counted = await self._counted(shop, status)
-        return Told(plan, counted, stage.folder, stage.store.shown, stage.store.namespace)
+        return Told(
+            plan, await self._counted(shop, status), stage.folder, stage.store.shown, stage.store.namespace
+        )
 
     async def _watch(self) -> None:
         """Keep the moving line true while deliveries are on their way."""
@@ -302,7 +304,7 @@ class _Story:
     async def _send_again(self, missed: list[Any]) -> None:
         await self._sender.send_again(missed)
         if missed:
-            self._screen.say(f"{len(missed)} deliveries had no answer and were sent again.")
+            self._screen.say(f"{counted(len(missed), 'delivery', 'deliveries')} had no answer, sent again.")
 
     async def _counted(self, shop: StoryProcess, status: int) -> Counted:
         """Wait for every run's end, stop the shop, count."""
@@ -314,14 +316,14 @@ class _Story:
                 still = sum(run.state not in TERMINAL and run.state is not RunState.HELD for run in runs)
                 if not still or time.monotonic() > deadline:
                     break
-                self._screen.now(f"{still} of {len(runs)} runs have not ended")
+                self._screen.now(f"{still} of {counted(len(runs), 'run')} not ended yet")
                 await asyncio.sleep(POLL_SECONDS)
             stopped = await shop.stop()
             if stopped != 0:
                 raise shop.failure(f"ended with status {stopped} when it was asked to stop")
             runs, events = await app.runs(limit=ROWS_MAX), await app.events(limit=ROWS_MAX)
         counts = await stage.counts()
-        self._screen.say(f"{still} runs did not end." if still else "Every run has ended.")
+        self._screen.say(f"{counted(still, 'run')} did not end." if still else "Every run has ended.")
         return Counted(
             tally=self._sender.tally,
             events=len(events),

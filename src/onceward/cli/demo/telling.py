@@ -79,7 +79,8 @@ def _conclude(screen: Screen, options: Options, told: Told, verdict: Verdict) ->
     if verdict.is_right:
         screen.verdict("As promised: each event has one run, each order was charged once.", is_right=True)
     else:
-        what = f"{len(verdict.wrong)} of {len(verdict.checks)} counts are wrong"
+        are = "is" if len(verdict.wrong) == 1 else "are"
+        what = f"{len(verdict.wrong)} of {len(verdict.checks)} counts {are} wrong"
         screen.verdict(f"NOT as promised: {what}.", is_right=False)
         if options.sabotage:
             screen.verdict(

@@ -37,6 +37,13 @@ async def _charge() -> str:
     return "charged"
 
 
+def _prune(app: App, rules: Rules) -> None:
+    for what in What:
+        after: str | None = ""
+        while after is not None:
+            after = app.worker.store.prune(what, rules, app.worker.now_ms(), after=after).next
+
+
 def test_values_go_by_themselves_in_a_running_app(store_url: str) -> None:
     """On real stores: result and payload go, the run is told as before, and its event still deduplicates."""
     app = _shop(Retention(payloads="1ms"), url=store_url)
@@ -149,12 +156,6 @@ def test_what_retention_took_is_no_broken_promise(store_url: str) -> None:
         await ctx.step.start("other child", child, order)
         await ctx.step.emit("tell", "order.told", {"order": order}, subject="all")
 
-    def prune(rules: Rules) -> None:
-        for what in What:
-            after: str | None = ""
-            while after is not None:
-                after = app.worker.store.prune(what, rules, app.worker.now_ms(), after=after).next
-
     async def scenario() -> None:
         runs = [await app.start(parent, order) for order in range(3)]
         for run in runs:
@@ -172,7 +173,7 @@ def test_what_retention_took_is_no_broken_promise(store_url: str) -> None:
             (rules_of(Retention(completed="1ms", identity="1ms"), {}), set()),
         ]
         for rules, left in in_turn:
-            await asyncio.to_thread(prune, rules)
+            await asyncio.to_thread(_prune, app, rules)
 
             found = await asyncio.to_thread(check_invariants, app.worker.store)
             assert [str(violation) for violation in found] == []
@@ -180,5 +181,32 @@ def test_what_retention_took_is_no_broken_promise(store_url: str) -> None:
 
     async def is_over() -> bool:
         return all(row.state in TERMINAL for row in await app.runs())
+
+    run_app(app, scenario)
+
+
+def test_the_newest_version_runs_again_whose_event_retention_took(store_url: str) -> None:
+    """Its id was given up, so it is an event like the first time; another of the same version is still not newer."""
+    app = make_app(store_url)
+
+    @app.workflow(on="order.told", version=e.payload["version"], stale="drop")
+    async def told(ctx: Context, event: Event) -> str:
+        return event.id
+
+    async def emit(event_id: str, version: int) -> list[str]:
+        emitted = await app.emit("order.told", {"version": version}, subject="order-7", id=event_id)
+        return [await run.result() for run in emitted.runs]
+
+    async def scenario() -> None:
+        assert await emit("first", 5) == ["first"]
+
+        async def is_gone() -> bool:
+            await asyncio.to_thread(_prune, app, rules_of(Retention(completed="1ms", identity="1ms"), {}))
+            return not await app.events()
+
+        await eventually_async(is_gone)
+        assert await emit("other", 5) == []
+        assert await emit("first", 5) == ["first"]
+        assert await emit("older", 4) == []
 
     run_app(app, scenario)

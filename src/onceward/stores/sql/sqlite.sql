@@ -82,11 +82,13 @@ on conflict (namespace, source, reason) do update set count = count + excluded.c
   last_at = excluded.last_at, samples = excluded.samples
 
 -- name: raise_version
--- One row if the version is newer than all that were accepted of its subject.
+-- One row if the version is newer than all that were accepted of its subject, or the newest comes
+-- again after retention took its event.
 insert into {t}version (namespace, workflow, subject, version, source, event_id) values (?, ?, ?, ?, ?, ?)
-on conflict (namespace, workflow, subject) do update set version = excluded.version,
+on conflict (namespace, workflow, subject) do update set version = max(version, excluded.version),
   source = excluded.source, event_id = excluded.event_id
 where excluded.version > {t}version.version
+  or (excluded.source = {t}version.source and excluded.event_id = {t}version.event_id)
 
 -- name: newest
 select version from {t}version where namespace = ? and workflow = ? and subject = ?

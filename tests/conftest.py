@@ -19,7 +19,7 @@ from xdist.workermanage import WorkerController
 from onceward.cli.starting import spare_collections
 from onceward.testing.servers import PgBouncer, PostgresAddress, PostgresServer, unique_name
 from tests.engine.running import open_store
-from tests.recycled import catalog_of, emptied
+from tests.recycled import catalog_of, emptied, hang_up
 
 SCHEMA = "onceward"
 """The store's, where its URL names none."""
@@ -144,6 +144,7 @@ def postgres_server(session_directory: Path) -> Iterator[PostgresAddress]:
     if not under_xdist:
         with PostgresServer(durable=False) as server:
             yield server.address
+            hang_up()
         return
     note = session_directory / "postgres.json"
     with (session_directory / "postgres.lock").open("w") as lock:
@@ -153,6 +154,7 @@ def postgres_server(session_directory: Path) -> Iterator[PostgresAddress]:
             server = PostgresServer(durable=False, owner_pid=os.getppid()).start()
             note.write_text(json.dumps({"host": server.address.host, "port": server.address.port}))
     yield PostgresAddress(**json.loads(note.read_text()))
+    hang_up()
 
 
 @pytest.fixture

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadGroupScheduling
+from xdist.workermanage import WorkerController
 
 from onceward.cli.starting import spare_collections
 from onceward.testing.servers import PgBouncer, PostgresAddress, PostgresServer, unique_name
 from tests.engine.running import open_store
-from tests.recycled import catalog_of, emptied
+from tests.recycled import catalog_of, emptied, hang_up
 
 SCHEMA = "onceward"
 """The store's, where its URL names none."""
@@ -83,13 +84,36 @@ def pytest_collection() -> Generator[None, object, object]:
 class Together(LoadGroupScheduling):  # type: ignore[misc]
     """Gives tests that share something costly to one process, which makes it once.
 
-    A mark cannot say so: pytest 9.2 does not show xdist 3.8 the group of a test.
+    A mark cannot say so: pytest 9.2 does not show xdist 3.8 the group of a test. It also forgets what is
+    done: xdist 3.8 counts all that a process has ever been given, after each of twelve thousand tests.
     """
+
+    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
+        super().__init__(config, log)
+        self._places: dict[str, int] = {}
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
         group = TOGETHER.get(module) or WORLDS.get(nodeid)
         return group or str(super()._split_scope(nodeid))
+
+    def mark_test_complete(self, node: WorkerController, item_index: int, duration: float = 0) -> None:
+        """Note the end of a test; with the last one of what was given together, all of that is forgotten."""
+        nodeid = self.registered_collections[node][item_index]
+        scope = self._split_scope(nodeid)
+        given = self.assigned_work[node]
+        given[scope][nodeid] = True
+        if all(given[scope].values()):
+            del given[scope]
+        self._reschedule(node)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give a process the next tests, whose numbers are known and not looked for."""
+        if not self._places:  # which are the same in each of them
+            self._places = {nodeid: place for place, nodeid in enumerate(self.registered_collections[node])}
+        scope, unit = self.workqueue.popitem(last=False)
+        self.assigned_work[node][scope] = unit
+        node.send_runtest_some([self._places[nodeid] for nodeid, is_done in unit.items() if not is_done])
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -120,6 +144,7 @@ def postgres_server(session_directory: Path) -> Iterator[PostgresAddress]:
     if not under_xdist:
         with PostgresServer(durable=False) as server:
             yield server.address
+            hang_up()
         return
     note = session_directory / "postgres.json"
     with (session_directory / "postgres.lock").open("w") as lock:
@@ -129,6 +154,7 @@ def postgres_server(session_directory: Path) -> Iterator[PostgresAddress]:
             server = PostgresServer(durable=False, owner_pid=os.getppid()).start()
             note.write_text(json.dumps({"host": server.address.host, "port": server.address.port}))
     yield PostgresAddress(**json.loads(note.read_text()))
+    hang_up()
 
 
 @pytest.fixture

@@ -73,8 +73,7 @@ def _migrated() -> bytes:
 
 def catalog_of(dsn: str, schema: str, *, is_alone: bool) -> str:
     """Give what tells one state of a store's catalog from another; see `emptied`."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        return _catalog(connection, schema, is_alone=is_alone)
+    return _catalog(_connection(dsn), schema, is_alone=is_alone)
 
 
 def emptied(dsn: str, schema: str, catalog: str, *, is_alone: bool) -> bool:
@@ -88,21 +87,47 @@ def emptied(dsn: str, schema: str, catalog: str, *, is_alone: bool) -> bool:
             dropped, the tables that a test made in ``public`` are dropped, and other schemas must be
             as they were, too.
     """
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        if is_alone:
-            connection.execute(_END_OTHERS, (LEAVES_WITHIN_MS,))
-            for (name,) in connection.execute(_OTHERS).fetchall():
-                connection.execute(f"drop table public.{name} cascade".encode())
-        if _catalog(connection, schema, is_alone=is_alone) != catalog:
-            return False
-        tables = [name for (name,) in connection.execute(_TABLES, (schema,))]
-        connection.execute(";".join(f"delete from {name}" for name in tables).encode())
+    connection = _connection(dsn)
+    if is_alone:
+        connection.execute(_END_OTHERS, (LEAVES_WITHIN_MS,))
+        for (name,) in connection.execute(_OTHERS).fetchall():
+            connection.execute(f"drop table public.{name} cascade".encode())
+    if _catalog(connection, schema, is_alone=is_alone) != catalog:
+        return False
+    tables = [name for (name,) in connection.execute(_TABLES, (schema,))]
+    connection.execute(";".join(f"delete from {name}" for name in tables).encode())
     return True
+
+
+_kept: dict[str, psycopg.Connection[tuple[Any, ...]]] = {}
+
+
+def _connection(dsn: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """Give the connection of this process to a database, whose backend knows its catalog already.
+
+    A new one would read all of that again for each test: ten times the work (measured).
+    """
+    kept = _kept.get(dsn)
+    if kept is not None:
+        try:
+            kept.execute("select 1", prepare=False)
+        except psycopg.OperationalError:  # a test restarted the server, or sent everybody away
+            kept.close()
+        else:
+            return kept
+    kept = _kept[dsn] = psycopg.connect(dsn, autocommit=True)
+    return kept
+
+
+def hang_up() -> None:
+    """Close what is kept, when the tests of this process are over."""
+    while _kept:
+        _kept.popitem()[1].close()
 
 
 def _catalog(connection: psycopg.Connection[tuple[Any, ...]], schema: str, *, is_alone: bool) -> str:
     if connection.execute("select to_regclass(%s)", (f'"{schema}".migration',)).fetchone() == (None,):
         return "not migrated"
-    migrations = connection.execute(f'select * from "{schema}".migration'.encode()).fetchall()
+    migrations = connection.execute(f'select * from "{schema}".migration'.encode(), prepare=False).fetchall()
     found = connection.execute(_CATALOG, {"schema": "" if is_alone else schema}).fetchone()
     return f"{found} {sorted(migrations)}"

@@ -13,7 +13,7 @@ from onceward.stores.rows import TABLES
 from onceward.stores.sqlite.store import SqliteStore
 from tests.conftest import SCHEMA
 from tests.engine.running import open_store, result_of
-from tests.recycled import catalog_of, emptied, migrated_file
+from tests.recycled import _connection, catalog_of, emptied, migrated_file
 
 pytestmark = pytest.mark.postgres
 
@@ -46,6 +46,23 @@ def test_rows_go_and_the_migrations_stay(postgres_dsn: str, catalog: str) -> Non
 
     assert emptied(postgres_dsn, SCHEMA, catalog, is_alone=True)
     assert rows(postgres_dsn) == before
+
+
+def test_a_database_is_emptied_again_and_again_over_one_connection(postgres_dsn: str, catalog: str) -> None:
+    def backend() -> tuple[int, ...] | None:
+        return _connection(postgres_dsn).execute("select pg_backend_pid()").fetchone()
+
+    first = backend()
+    for _ in range(7):  # also when its statements are prepared
+        result_of(app := App(postgres_dsn), app.workflow(one))
+        assert emptied(postgres_dsn, SCHEMA, catalog, is_alone=True)
+    assert backend() == first
+
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("select pg_terminate_backend(%s, 10000)", first)
+        connection.execute(f"alter table {SCHEMA}.migration add column more text".encode())
+    assert not emptied(postgres_dsn, SCHEMA, catalog, is_alone=True)
+    assert backend() != first
 
 
 def test_tables_of_a_test_beside_the_store_go(postgres_dsn: str, catalog: str) -> None:
